@@ -1,0 +1,163 @@
+/*
+ * Devices and memory: all that the runtime sees of a backend, and all that a backend sees of a graph.
+ *
+ *     registry -> device -> buffer type -> buffer
+ *
+ * Scheduling and allocation read descriptions only (device and buffer type, never memory), so a plan can
+ * be made for a device whose buffers do not exist.
+ */
+#ifndef GGRUN_BACKENDS_BACKEND_H
+#define GGRUN_BACKENDS_BACKEND_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backends/tensor.h"
+#include "gguf/base/status.h"
+
+struct device;
+struct buft;
+
+/* ---- memory ---- */
+
+enum usage {
+    USAGE_ANY,     /* KV cache, staging */
+    USAGE_WEIGHTS, /* constant during runs; ops follow them (scheduler pass 1) */
+    USAGE_COMPUTE, /* addresses come from the allocator */
+};
+
+struct buffer {
+    const struct buft *buft;
+    size_t size; /* bytes */
+    enum usage usage;
+    void *base;  /* first byte, aligned to buft->alignment; NULL: a description without memory */
+    bool borrowed; /* base belongs to somebody else (a mapped file) */
+};
+
+/* Buffer type: how one kind of memory behaves. Constant; owned by its device (or static). */
+struct buft {
+    const char *name; /* "CPU" */
+    size_t alignment; /* of every tensor's address; power of two */
+    size_t max_size;  /* of one allocation; SIZE_MAX if there is no limit */
+    bool is_host;     /* data is a host address that the host may read and write */
+    /* Bytes to reserve for t; NULL = tensor_bytes(t). May exceed the plain bytes, never less. */
+    size_t (*tensor_size)(const struct buft *bt, const struct tensor *t);
+    /* Zeroed memory of `size` bytes into b->base. NULL = mem_pages. Failure: ST_NOMEM with numbers. */
+    enum status (*alloc)(const struct buft *bt, struct buffer *b, struct err *e);
+    void (*release)(const struct buft *bt, struct buffer *b); /* required if alloc is given */
+    /* Transfers for memory that is not host memory; NULL when is_host. `offs` bytes into t's data. */
+    enum status (*set)(struct tensor *t, size_t offs, const void *src, size_t n, struct err *e);
+    enum status (*get)(const struct tensor *t, size_t offs, void *dst, size_t n, struct err *e);
+    void *impl;
+};
+
+/* Allocate (zeroed). The buffer object itself is the caller's. */
+enum status buffer_init(struct buffer *b, const struct buft *bt, size_t size, enum usage usage,
+                        struct err *e);
+/* A description without memory: same fields, base NULL. */
+void buffer_describe(struct buffer *b, const struct buft *bt, size_t size, enum usage usage);
+/* Host memory that exists already (a mapped file); not released. bt must be a host type. */
+void buffer_borrow(struct buffer *b, const struct buft *bt, void *base, size_t size,
+                   enum usage usage);
+void buffer_release(struct buffer *b);
+
+size_t buft_tensor_size(const struct buft *bt, const struct tensor *t);
+/* Write / read bytes of a bound tensor; ranges are asserted. */
+enum status tensor_set(struct tensor *t, size_t offs, const void *src, size_t n, struct err *e);
+enum status tensor_get(const struct tensor *t, size_t offs, void *dst, size_t n, struct err *e);
+
+/* ---- work ---- */
+
+/*
+ * Nodes to compute, in order. No-op nodes (views) may be among them and are skipped; so are nodes without
+ * TENSOR_COMPUTE. `uses` lets a backend fuse: a node whose result only the next one reads need not be
+ * written (never one that is TENSOR_OUTPUT).
+ */
+struct span {
+    struct tensor *const *nodes;
+    const int32_t *uses; /* [n] consumers of each node in the whole graph */
+    int n;
+    uint64_t uid;              /* names this span for captures; 0 = unknown */
+    int n_threads;             /* CPU threads to use; 0 = all of the pool */
+    const atomic_bool *cancel; /* NULL, or: when true, return ST_CANCELLED at the next node */
+};
+
+enum device_kind {
+    DEVICE_CPU,   /* always there, always last */
+    DEVICE_ACCEL, /* shares the CPU's memory: BLAS */
+    DEVICE_GPU,   /* own memory */
+};
+
+struct device_ops {
+    void (*free)(struct device *d);
+    /* Bytes; both 0 when unknown. optional */
+    void (*memory)(const struct device *d, size_t *n_free, size_t *n_total);
+    /* Can d compute this node (op, types, shapes, layouts)? Reads no data. O(1). */
+    bool (*supports_op)(const struct device *d, const struct tensor *t);
+    /* Can d read sources that live in bt? */
+    bool (*supports_buft)(const struct device *d, const struct buft *bt);
+    /* Would d rather compute t although its weights are in host memory? optional (NULL = no) */
+    bool (*offload_op)(const struct device *d, const struct tensor *t);
+    /* Bytes of scratch that computing t needs; optional (NULL = 0). Same answer in plan and run. */
+    size_t (*work_size)(const struct device *d, const struct tensor *t);
+    /* Compute the span; `work` has at least the largest work_size of its nodes, MEM_ALIGN-aligned.
+     * May return before the work is done if synchronize is given. */
+    enum status (*compute)(struct device *d, const struct span *s, void *work, size_t n_work,
+                           struct err *e);
+    /* Wait until all submitted work is done. optional */
+    enum status (*synchronize)(struct device *d, struct err *e);
+    /* Name of the kernel that would run t ("mul_mat_q4_1_avx2"), for --exec-debug; optional. */
+    const char *(*kernel_name)(const struct device *d, const struct tensor *t);
+};
+
+struct device {
+    const struct device_ops *ops;
+    const char *name; /* "CPU", "BLAS"; compared without case */
+    const char *desc; /* for people: "AMD EPYC, avx2" */
+    enum device_kind kind;
+    const struct buft *buft; /* where its results live */
+    void *impl;
+};
+
+/* Thin wrappers that supply the defaults above. */
+bool device_supports_op(const struct device *d, const struct tensor *t);
+bool device_supports_buft(const struct device *d, const struct buft *bt);
+bool device_offload_op(const struct device *d, const struct tensor *t);
+size_t device_work_size(const struct device *d, const struct tensor *t);
+enum status device_compute(struct device *d, const struct span *s, void *work, size_t n_work,
+                           struct err *e);
+enum status device_synchronize(struct device *d, struct err *e);
+const char *device_kernel_name(const struct device *d, const struct tensor *t); /* "" if unknown */
+
+/* ---- registry ---- */
+
+struct device_options {
+    int n_threads;   /* threads of the CPU's pool, the caller included; 0 = usable cores */
+    const char *isa; /* highest instruction set to use ("scalar", "avx2"); NULL = the best here */
+    bool blas;       /* open the BLAS device too */
+};
+
+#define DEVICES_MAX 64
+
+/* The devices of a run in order of priority: accelerators first, the CPU last. */
+struct devices {
+    struct device **dev; /* owned */
+    int n;
+};
+
+/*
+ * Open every backend of backends.def that the options ask for. An explicit request that cannot be met
+ * (BLAS not compiled in, unknown or unavailable --isa) is ST_USAGE or ST_DEVICE, never a silent fallback.
+ */
+enum status devices_open(struct devices *out, const struct device_options *opt, struct err *e);
+void devices_close(struct devices *d); /* also of a half-opened or zeroed one */
+struct device *devices_cpu(const struct devices *d);
+/* By name, without case; NULL if there is none. */
+struct device *devices_find(const struct devices *d, const char *name);
+
+/* Cores this process may use: affinity mask and cgroup CPU quota, at least 1. */
+int usable_cores(void);
+
+#endif

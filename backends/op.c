@@ -1,0 +1,252 @@
+#include "backends/op.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/tensor.h"
+
+/* "[64, 2, 1, 1] f32" of a source, for messages. */
+static const char *shape_text(char out[96], const struct tensor *t)
+{
+    snprintf(out, 96, "[%lld, %lld, %lld, %lld] %s", (long long)t->ne[0], (long long)t->ne[1],
+             (long long)t->ne[2], (long long)t->ne[3], dtype_name(t->type));
+    return out;
+}
+
+static enum status bad(const struct tensor *t, struct err *e, const char *want)
+{
+    char s0[96] = "none", s1[96] = "none";
+
+    if (t->src[0])
+        shape_text(s0, t->src[0]);
+    if (t->src[1])
+        shape_text(s1, t->src[1]);
+    return err_set(e, ST_MODEL, "%s '%s': sources '%s' %s and '%s' %s, expected %s", op_name(t->op),
+                   t->name, t->src[0] ? t->src[0]->name : "", s0, t->src[1] ? t->src[1]->name : "",
+                   s1, want);
+}
+
+static enum status result(struct tensor *t, enum dtype type, int n_dims, const int64_t *ne,
+                          struct err *e)
+{
+    if (!tensor_set_shape(t, type, n_dims, ne))
+        return bad(t, e, "a result of fewer bytes");
+    return ST_OK;
+}
+
+static bool is_f32(const struct tensor *t)
+{
+    return t->type == DT_F32;
+}
+
+/* Make t a window on src[0] at `offs` bytes from src[0]'s own start. */
+static void window(struct tensor *t, size_t offs)
+{
+    const struct tensor *s = t->src[0];
+
+    t->view_src = s->view_src ? s->view_src : t->src[0];
+    t->view_offs = (s->view_src ? s->view_offs : 0) + offs;
+    t->type = s->type;
+}
+
+static enum status shape_given(struct tensor *t, struct err *e)
+{
+    (void)t;
+    (void)e;
+    return ST_OK;
+}
+
+/* ne is given. */
+static enum status shape_reshape(struct tensor *t, struct err *e)
+{
+    const struct tensor *s = t->src[0];
+
+    if (tensor_n(t) != tensor_n(s) || !tensor_contiguous(s))
+        return bad(t, e, "a contiguous source with as many elements as the result");
+    if (!tensor_set_shape(t, s->type, TENSOR_DIMS, t->ne))
+        return bad(t, e, "rows of whole blocks");
+    window(t, 0);
+    return ST_OK;
+}
+
+/* ne, nb[1..3] and view_offs (bytes into src[0]) are given; nb[0] is the source's. */
+static enum status shape_view(struct tensor *t, struct err *e)
+{
+    const struct tensor *s = t->src[0];
+    size_t offs = t->view_offs;
+
+    t->type = s->type;
+    t->nb[0] = s->nb[0];
+    if (t->ne[0] % dtype_info(s->type)->block)
+        return bad(t, e, "rows of whole blocks");
+    if (offs > tensor_bytes(s) || tensor_bytes(t) > tensor_bytes(s) - offs)
+        return bad(t, e, "a window inside the source");
+    window(t, offs);
+    return ST_OK;
+}
+
+/* params[i] says where dimension i of the source goes. */
+static enum status shape_permute(struct tensor *t, struct err *e)
+{
+    const struct tensor *s = t->src[0];
+    unsigned seen = 0;
+
+    for (int i = 0; i < TENSOR_DIMS; i++) {
+        int32_t to = t->params[i];
+        if (to < 0 || to >= TENSOR_DIMS || (seen >> to & 1))
+            return bad(t, e, "axes that are a permutation of 0..3");
+        seen |= 1u << to;
+        t->ne[to] = s->ne[i];
+        t->nb[to] = s->nb[i];
+    }
+    if (dtype_quantised(s->type) && t->params[0] != 0)
+        return bad(t, e, "rows of blocks to stay innermost");
+    window(t, 0);
+    return ST_OK;
+}
+
+static enum status shape_transpose(struct tensor *t, struct err *e)
+{
+    t->params[0] = 1;
+    t->params[1] = 0;
+    t->params[2] = 2;
+    t->params[3] = 3;
+    return shape_permute(t, e);
+}
+
+static enum status shape_cont(struct tensor *t, struct err *e)
+{
+    return result(t, t->src[0]->type, TENSOR_DIMS, t->src[0]->ne, e);
+}
+
+static enum status shape_get_rows(struct tensor *t, struct err *e)
+{
+    const struct tensor *a = t->src[0], *ids = t->src[1];
+    int64_t ne[2] = {a->ne[0], ids->ne[0]};
+
+    if (ids->type != DT_I32 || tensor_rows(ids) != 1 || a->ne[2] != 1 || a->ne[3] != 1)
+        return bad(t, e, "a matrix and a vector of i32 row numbers");
+    return result(t, DT_F32, 2, ne, e);
+}
+
+static enum status shape_set_rows(struct tensor *t, struct err *e)
+{
+    const struct tensor *a = t->src[0], *x = t->src[1], *ids = t->src[2];
+
+    if (!ids || ids->type != DT_I64 || tensor_rows(ids) != 1 || !is_f32(x) || a->ne[0] != x->ne[0] ||
+        x->ne[1] != ids->ne[0] || a->ne[2] != 1 || a->ne[3] != 1 || x->ne[2] != 1 || x->ne[3] != 1)
+        return bad(t, e, "a matrix, f32 rows of its width and an i64 row number for each");
+    if (a->type != DT_F32 && a->type != DT_F16)
+        return bad(t, e, "an f32 or f16 matrix to write into");
+    memcpy(t->ne, a->ne, sizeof t->ne);
+    memcpy(t->nb, a->nb, sizeof t->nb);
+    window(t, 0);
+    return ST_OK;
+}
+
+static enum status shape_like_src0(struct tensor *t, struct err *e)
+{
+    if (!is_f32(t->src[0]))
+        return bad(t, e, "an f32 source");
+    return result(t, DT_F32, TENSOR_DIMS, t->src[0]->ne, e);
+}
+
+static enum status shape_broadcast(struct tensor *t, struct err *e)
+{
+    if (!is_f32(t->src[1]) || !tensor_can_repeat(t->src[1], t->src[0]))
+        return bad(t, e, "f32 sources, the second repeating to the first");
+    return shape_like_src0(t, e);
+}
+
+static enum status shape_norm(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *w = t->src[1];
+
+    if (w && (!is_f32(w) || w->ne[0] != x->ne[0] || tensor_rows(w) != 1))
+        return bad(t, e, "an f32 weight as long as a row");
+    return shape_like_src0(t, e);
+}
+
+static enum status shape_rope(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *pos = t->src[1], *freqs = t->src[2];
+    struct param_rope r;
+
+    op_param_get(t, &r);
+    if (pos->type != DT_I32 || pos->ne[0] != x->ne[2] || tensor_rows(pos) != 1 || x->ne[3] != 1)
+        return bad(t, e, "heads [n_embd_head, n_head, n_tok] and i32 positions [n_tok]");
+    if (r.n_rot <= 0 || r.n_rot % 2 || r.n_rot > x->ne[0])
+        return err_set(e, ST_MODEL,
+                       "rope dimension count is %d, expected an even number from 2 to the head size %lld",
+                       (int)r.n_rot, (long long)x->ne[0]);
+    if (freqs && (!is_f32(freqs) || freqs->ne[0] < r.n_rot / 2 || tensor_rows(freqs) != 1))
+        return err_set(e, ST_MODEL, "tensor '%s' has %lld frequency factors of type %s, expected %d f32",
+                       freqs->name, (long long)freqs->ne[0], dtype_name(freqs->type),
+                       (int)r.n_rot / 2);
+    return shape_like_src0(t, e);
+}
+
+static enum status shape_glu(struct tensor *t, struct err *e)
+{
+    if (!is_f32(t->src[1]) || !tensor_same_shape(t->src[0], t->src[1]))
+        return bad(t, e, "two f32 sources of one shape");
+    return shape_like_src0(t, e);
+}
+
+static enum status shape_mul_mat(struct tensor *t, struct err *e)
+{
+    const struct tensor *w = t->src[0], *x = t->src[1];
+    int64_t ne[4] = {w->ne[1], x->ne[1], x->ne[2], x->ne[3]};
+
+    if (!is_f32(x) || w->ne[0] != x->ne[0] || w->ne[2] <= 0 || w->ne[3] <= 0 ||
+        x->ne[2] % w->ne[2] || x->ne[3] % w->ne[3])
+        return bad(t, e, "rows of equal length, the second f32");
+    return result(t, DT_F32, 4, ne, e);
+}
+
+static enum status shape_flash_attn(struct tensor *t, struct err *e)
+{
+    const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    int64_t ne[3];
+
+    if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
+        v->ne[1] != k->ne[1] || v->ne[2] != k->ne[2] || q->ne[3] != 1 || k->ne[3] != 1)
+        return bad(t, e, "q [d, n_head, n_tok], k and v [d, n_head_kv, n_kv], n_head a multiple of n_head_kv");
+    if (mask->ne[0] != k->ne[2] || mask->ne[1] != q->ne[2] ||
+        (mask->type != DT_F16 && mask->type != DT_F32))
+        return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");
+    ne[0] = v->ne[0];
+    ne[1] = q->ne[1];
+    ne[2] = q->ne[2];
+    return result(t, DT_F32, 3, ne, e);
+}
+
+#define OP(NAME, sources, op_flags, rule)                                                          \
+    [OP_##NAME] = {.name = #NAME, .n_src = (sources), .flags = (op_flags), .shape = rule},
+static const struct op_info infos[OP_COUNT] = {
+#include "backends/op.def"
+};
+
+const struct op_info *op_info(enum op op)
+{
+    assert((unsigned)op < OP_COUNT);
+    return &infos[op];
+}
+
+enum status op_shape(struct tensor *t, struct err *e)
+{
+    return op_info(t->op)->shape(t, e);
+}
+
+void op_param_copy_out(const struct tensor *t, void *p, unsigned n)
+{
+    assert(n <= sizeof t->params);
+    memcpy(p, t->params, n);
+}
+
+void op_param_copy_in(struct tensor *t, const void *p, unsigned n)
+{
+    assert(n <= sizeof t->params);
+    memcpy(t->params, p, n);
+}

@@ -1,0 +1,115 @@
+/*
+ * Ops: what each computes, its sources and parameters. The rows are in op.def; constructors are in
+ * runtime/graph.h. Every result is f32 and contiguous unless said otherwise; x, a, b below are f32.
+ *
+ * CONT        src0 any layout, any type                       same elements, contiguous, same type
+ * GET_ROWS    src0 [n, m] any type, src1 ids [k] i32          [n, k]: row ids[j] of src0, decoded
+ * SET_ROWS    src0 [n, m] (f32, f16), src1 x [n, k], src2 ids [k] i64
+ *                                                             view of src0 in which row ids[j] = x[j]
+ * ADD, MUL    a, b                                            a (+|*) b, b repeated to a's shape
+ * SCALE       x; s, bias                                      x * s + bias
+ * RMS_NORM    x, w optional [ne0]; eps                        x / sqrt(mean(x^2 over ne0) + eps) [* w]
+ * ROPE        x [d, n_head, n_tok], pos [n_tok] i32, freqs optional [n_rot/2]; struct param_rope
+ * GLU         a, b same shape; kind                           act(a) * b
+ * MUL_MAT     w [k, n] any type, x [k, m, ...]                [n, m, ...]: sum over k of w[k,i] x[k,j];
+ *             w's outer dimensions repeat to x's
+ * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale
+ *                                                             [d_v, n_head, n_tok]:
+ *             softmax over n_kv of (scale q.k + mask) times v; head h reads kv head h / (n_head/n_head_kv)
+ */
+#ifndef GGRUN_BACKENDS_OP_H
+#define GGRUN_BACKENDS_OP_H
+
+#include <stdint.h>
+
+#include "gguf/base/status.h"
+
+#define OP(NAME, sources, flags, shape) OP_##NAME,
+enum op {
+#include "backends/op.def"
+    OP_COUNT
+};
+
+enum op_flag {
+    OPF_VIEW = 1,
+    OPF_INPLACE = 2,
+    OPF_WRITES = 4,
+};
+
+struct tensor;
+
+struct op_info {
+    const char *name;
+    int n_src;
+    unsigned flags; /* enum op_flag */
+    enum status (*shape)(struct tensor *t, struct err *e);
+};
+
+const struct op_info *op_info(enum op op);
+static inline const char *op_name(enum op op)
+{
+    return op_info(op)->name;
+}
+
+/*
+ * Shape rule of t->op: with op, sources, params (and for RESHAPE, VIEW, PERMUTE the fields named in
+ * runtime/graph.h) set, check the sources and set type, ne, nb, view_src and view_offs. A mismatch is
+ * ST_MODEL and names op, tensors and shapes: the shapes come from a file.
+ */
+enum status op_shape(struct tensor *t, struct err *e);
+
+/* ---- parameters, stored in tensor.params ---- */
+
+struct param_scale {
+    float s, bias;
+};
+
+struct param_rms_norm {
+    float eps;
+};
+
+enum rope_mode {
+    ROPE_NORM, /* pairs (2i, 2i+1) */
+    ROPE_NEOX, /* pairs (i, i + n_rot/2) */
+};
+
+/*
+ * Rotate pairs of each head by the token's position.
+ *   angle of pair i: theta_i = pos * base^(-2i/n_rot) / freqs[i] (freqs absent: 1)
+ *   interpolated     theta_i * freq_scale; YaRN mixes both by a ramp over i from corr_lo to corr_hi with
+ *                    weight ext_factor; cos and sin are multiplied by attn_factor
+ *   (attn_factor holds the whole magnitude; model code computes it, kernels only multiply)
+ * Elements beyond n_rot are copied.
+ * Sources: RoFormer, arXiv:2104.09864; YaRN, arXiv:2309.00071, section 3.
+ */
+struct param_rope {
+    int32_t mode;  /* enum rope_mode */
+    int32_t n_rot; /* even, <= ne[0] */
+    float base;
+    float freq_scale;  /* 1 / scaling factor */
+    float ext_factor;  /* 0: no YaRN mix; 1: full */
+    float attn_factor; /* magnitude of cos and sin */
+    float corr_lo, corr_hi; /* pairs where the YaRN ramp starts and ends (0..n_rot/2) */
+};
+
+enum glu_kind {
+    GLU_SWIGLU, /* act(a) = a / (1 + exp(-a)) */
+    GLU_GEGLU,  /* act(a) = GELU, tanh form: a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))), computed in f32 */
+};
+
+struct param_glu {
+    int32_t kind; /* enum glu_kind */
+};
+
+struct param_flash_attn {
+    float scale;
+};
+
+/* Parameters of t->op, read (a copy) and written; size is at most 64 bytes. */
+#define op_param_get(t, ptr) op_param_copy_out((t), (ptr), sizeof *(ptr))
+#define op_param_set(t, ptr) op_param_copy_in((t), (ptr), sizeof *(ptr))
+void op_param_copy_out(const struct tensor *t, void *p, unsigned n);
+void op_param_copy_in(struct tensor *t, const void *p, unsigned n);
+
+#endif
