@@ -1,0 +1,41 @@
+/*
+ * Hyperparameters: the metadata keys that architectures share. Keys of one architecture only are in its
+ * own file (models/<name>.c).
+ */
+#ifndef GGRUN_RUNTIME_HPARAMS_H
+#define GGRUN_RUNTIME_HPARAMS_H
+
+#include <stdint.h>
+
+#include "gguf/base/status.h"
+#include "gguf/reader.h"
+
+#define LAYERS_MAX 1024 /* more in a file is refused as damage */
+
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONGROPE };
+
+struct hparams {
+    uint32_t n_vocab;
+    uint32_t n_ctx_train;  /* <arch>.context_length */
+    uint32_t n_embd;       /* <arch>.embedding_length */
+    uint32_t n_layer;      /* <arch>.block_count */
+    uint32_t n_ff;         /* <arch>.feed_forward_length */
+    uint32_t n_head;       /* <arch>.attention.head_count */
+    uint32_t n_head_kv;    /* <arch>.attention.head_count_kv; default n_head */
+    uint32_t n_embd_head_k; /* <arch>.attention.key_length; default n_embd / n_head */
+    uint32_t n_embd_head_v; /* <arch>.attention.value_length; default n_embd / n_head */
+    uint32_t n_rot;        /* <arch>.rope.dimension_count; default n_embd_head_k */
+    float norm_eps;        /* <arch>.attention.layer_norm_rms_epsilon */
+    float rope_base;       /* <arch>.rope.freq_base; default 10000 */
+    enum rope_scaling rope_scaling;
+    float rope_scale;      /* 1 / <arch>.rope.scaling.factor; default 1 */
+    uint32_t rope_n_ctx_orig; /* <arch>.rope.scaling.original_context_length; default n_ctx_train */
+    float rope_attn_factor;   /* <arch>.rope.scaling.attn_factor; default 1 */
+    float yarn_ext_factor;    /* default 1 for yarn, else 0 */
+    float yarn_beta_fast, yarn_beta_slow; /* defaults 32, 1 */
+};
+
+/* Read and check; every error names the key, the value found and the range or relation expected. */
+enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e);
+
+#endif

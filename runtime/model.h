@@ -1,0 +1,50 @@
+/*
+ * A model: an open GGUF file, its hyperparameters, its weights as tensors on devices, its vocabulary.
+ * Read-only after loading; several sessions may share it.
+ */
+#ifndef GGRUN_RUNTIME_MODEL_H
+#define GGRUN_RUNTIME_MODEL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backends/backend.h"
+#include "gguf/base/status.h"
+#include "gguf/reader.h"
+#include "runtime/hparams.h"
+
+struct arch;
+
+struct model {
+    struct gguf *file;        /* owned */
+    const struct arch *arch;  /* row of arch.def */
+    struct hparams hp;
+    struct tensor **weights;  /* arch's tensors in table order; see arch.h. NULL = optional and absent */
+    int n_weights;            /* entries of weights */
+    uint64_t n_weight_bytes;  /* bytes of the weights that are used */
+    uint64_t n_params;        /* elements of the weights that are used */
+    struct model_impl *impl;  /* loader's own: tensors, buffers, names */
+};
+
+struct model_options {
+    const struct devices *devs;   /* must outlive the model */
+    /* Called now and then with the share done, 0..1; may be NULL. */
+    void (*progress)(void *ctx, double share);
+    void *progress_ctx;
+    const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
+    bool check_tensors;        /* look for NaN and Inf in the weights: ST_MODEL naming tensor and block */
+};
+
+/*
+ * Take over `file` (closed by model_free; also closed when this fails) and load it: architecture by name,
+ * hyperparameters, tensors (each checked against the shape that the architecture expects; a missing one is
+ * ST_MODEL with its name; an extra one a log_warn with its name), weights used where they are mapped.
+ * A file with a vocabulary only is ST_UNSUPPORTED "holds a vocabulary only".
+ * An architecture that we do not know is ST_UNSUPPORTED, naming it and listing those we do.
+ */
+enum status model_load(struct model **out, struct gguf *file, const struct model_options *opt,
+                       struct err *e);
+void model_free(struct model *m); /* NULL is fine */
+
+#endif

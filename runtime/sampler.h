@@ -1,0 +1,55 @@
+/*
+ * Sampling: from the logits of one position to one token id.
+ *
+ * The chain, in order (llama.cpp's names and defaults): repetition penalty, top-k, top-p, min-p,
+ * temperature, then a draw. --temp 0 is greedy: after the penalty, the most likely id, the lowest id on a
+ * tie. All state and memory is set up by sampler_new; sampler_sample allocates nothing.
+ * The same seed, logits and history give the same id on any machine.
+ */
+#ifndef GGRUN_RUNTIME_SAMPLER_H
+#define GGRUN_RUNTIME_SAMPLER_H
+
+#include <stdint.h>
+
+#include "gguf/base/status.h"
+
+struct sampler_options {
+    float temp;            /* >= 0; 0 = greedy. default 0.8 */
+    int32_t top_k;         /* <= 0 (0) = off. default 40 */
+    float top_p;           /* 0..1; 1 = off. default 0.95 */
+    float min_p;           /* 0..1; 0 = off. default 0.05 */
+    float repeat_penalty;  /* > 0; 1 = off. default 1 */
+    int32_t repeat_last_n; /* tokens looked back at; 0 = off, -1 = the context. default 64 */
+    uint64_t seed;         /* of the generator */
+};
+
+void sampler_defaults(struct sampler_options *o);
+/* ST_USAGE naming the flag, the value and the range: NaN, infinity, out of range. */
+enum status sampler_check(const struct sampler_options *o, struct err *e);
+
+struct sampler;
+
+/* n_ctx: what repeat_last_n = -1 stands for. */
+enum status sampler_new(struct sampler **out, const struct sampler_options *o, int32_t n_vocab,
+                        uint32_t n_ctx, struct err *e);
+void sampler_free(struct sampler *s);
+
+/* Never pick id (--ignore-eos calls it for every end-of-generation id): its logit counts as -inf. */
+enum status sampler_ban(struct sampler *s, int32_t id, struct err *e);
+/* Tell the sampler a token of the text (prompt tokens too), for the penalty. */
+void sampler_accept(struct sampler *s, int32_t id);
+/*
+ * Pick an id; does not accept it. logits [n_vocab] f32 is not changed. ST_MODEL when a logit is NaN or +inf
+ * or when no id is left.
+ */
+enum status sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+
+/* One candidate of the last sample after the chain: for tests and --verbose. */
+struct candidate {
+    int32_t id;
+    float p; /* probability after the chain; the list sums to 1 */
+};
+/* Candidates kept by the last sample, most likely first; *n set. Owned by the sampler. */
+const struct candidate *sampler_kept(const struct sampler *s, int32_t *n);
+
+#endif

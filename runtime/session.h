@@ -1,0 +1,86 @@
+/*
+ * Session: a model with a context. Tokens go in, logits come out.
+ *
+ * Evaluation cuts tokens into micro-batches; each either replays the last graph or builds, plans and binds
+ * a new one (runtime/reuse.h says when). Everything is allocated by session_new: a steady decode step
+ * allocates nothing.
+ */
+#ifndef GGRUN_RUNTIME_SESSION_H
+#define GGRUN_RUNTIME_SESSION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gguf/base/status.h"
+#include "gguf/base/text.h"
+#include "runtime/exec.h"
+#include "runtime/model.h"
+
+struct session;
+
+struct session_options {
+    const struct devices *devs; /* must outlive the session */
+    uint32_t n_ctx;       /* positions; 0 = min(the model's, 4096) */
+    uint32_t n_batch;     /* tokens evaluated between two cancel/progress points; 0 = 2048; cut to n_ctx */
+    uint32_t n_ubatch;    /* tokens per graph; 0 = 512; cut to n_batch */
+    int n_threads;        /* for one token at a time; 0 = all of the pool */
+    int n_threads_batch;  /* for more; 0 = as n_threads */
+    enum dtype type_k, type_v; /* KV cache: DT_F16 or DT_F32 */
+    bool all_outputs;     /* logits of every token can be asked for (else only of the last) */
+    bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
+    bool check_reuse;     /* compute each replayed step a second time with a fresh graph and compare bits */
+    struct exec_options exec;
+    const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
+    void (*progress)(void *ctx, uint32_t n_done, uint32_t n_total); /* after each micro-batch; may be NULL */
+    void *progress_ctx;
+    exec_watch *watch;         /* may be NULL; see exec.h (--dump-node) */
+    void *watch_ctx;
+};
+
+/* Checks the options (ST_USAGE names flag and value), allocates the KV cache and reserves the worst graphs. */
+enum status session_new(struct session **out, struct model *m, const struct session_options *opt,
+                        struct err *e);
+void session_free(struct session *s); /* NULL is fine; before the model */
+
+enum want { WANT_NONE, WANT_LAST, WANT_ALL };
+
+/*
+ * Called with the logits of one position during session_eval, in order; `logits` [n_vocab] f32 is valid
+ * during the call. Return other than ST_OK to stop the evaluation with that status (set *e).
+ */
+typedef enum status logits_sink(void *ctx, uint32_t pos, const float *logits, struct err *e);
+
+/*
+ * Append ids[0..n) at positions n_past.. and evaluate them. An id outside the vocabulary is ST_USAGE; more
+ * than fit into the context is ST_USAGE with both numbers, before anything is evaluated. On any failure
+ * n_past is what it was. Non-finite logits are ST_MODEL, naming the first node that was not finite.
+ *   WANT_LAST   logits of the last token are kept until the next call: session_logits
+ *   WANT_ALL    sink is called for each token (needs options.all_outputs)
+ */
+enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum want want,
+                         logits_sink *sink, void *sink_ctx, struct err *e);
+/* [n_vocab] of the last token of the last session_eval with WANT_LAST; owned by the session. */
+const float *session_logits(const struct session *s);
+
+uint32_t session_n_ctx(const struct session *s);
+uint32_t session_n_past(const struct session *s);
+/* Forget everything from position n on; n <= n_past. */
+void session_truncate(struct session *s, uint32_t n);
+
+struct session_stats {
+    uint64_t evals;         /* micro-batches evaluated */
+    uint64_t graphs_built;
+    uint64_t graphs_reused;
+    uint64_t rebuilds[16];  /* by enum reuse_reason (runtime/reuse.h) */
+    uint64_t check_failures; /* --check-reuse: steps whose bits differed */
+    uint64_t n_kv_bytes;     /* KV cache */
+    uint64_t n_graph_bytes;  /* metadata: pools and graphs */
+    int graph_nodes;         /* of the last graph */
+    struct exec_stats exec;
+};
+void session_stats(const struct session *s, struct session_stats *out);
+/* Name of rebuild reason i ("first", "shape", "kv_length", "outputs", ...); NULL beyond the last. */
+const char *session_rebuild_name(int i);
+
+#endif
