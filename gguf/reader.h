@@ -7,6 +7,9 @@
  * An error names the file, the key or tensor, what was found and what was expected. What looks like a
  * git-lfs pointer, a web page, a truncated download, an old format (ggml, ggmf, ggjt, ggla, GGUF v1), a
  * big-endian file, an archive, a directory or an empty file is recognised and said so.
+ * Limits: 2^24 keys, 2^24 tensors, names of tensors 63 bytes, of keys 65535, alignment a power of two from
+ * 8 to 2^20. No allocation made while opening is larger than a small multiple of the file. A file that
+ * another process cuts short while it is mapped is out of reach: the system ends the program then.
  *
  * Source of the format: GGUF specification, ggml docs/gguf.md.
  */
@@ -95,8 +98,9 @@ enum gguf_mode {
  */
 enum status gguf_open(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e);
 
-/* The same for bytes in memory (the embedded model, tests); `data` must outlive *out. `label` stands for
- * the path in messages. Split sets are refused here. */
+/* The same for bytes in memory (the embedded model, tests); `data` must be aligned to 8 bytes (asserted;
+ * tensor data is then as well) and outlive *out. `label` stands for the path in messages. Split sets are
+ * refused here. */
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t n, const char *label,
                              struct err *e);
 
@@ -110,7 +114,7 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *nam
  * Typed access. Returns ST_OK and sets *out, or: key absent: ST_MODEL "key 'x' is missing" when
  * `required`, else ST_OK with *out untouched. Wrong type or range: ST_MODEL naming key, type or value
  * found and what was expected. Integers of any width and sign are accepted where the value fits;
- * f32 also takes f64; u32 takes no floats.
+ * f32 also takes f64, and no integers; u32 takes neither floats nor bool; bool takes the integers 0, 1.
  */
 enum status gguf_get_u32(const struct gguf *g, const char *key, bool required, uint32_t *out,
                          struct err *e);
@@ -121,7 +125,8 @@ enum status gguf_get_bool(const struct gguf *g, const char *key, bool required, 
 enum status gguf_get_str(const struct gguf *g, const char *key, bool required, struct gguf_str *out,
                          struct err *e);
 
-/* Element i of an integer, float or bool value or array as i64 / f64; `i` must be below kv->n. */
+/* Element i of an integer, float or bool value or array as i64 / f64; `i` must be below kv->n. What
+ * does not fit an i64 gives its nearest (NaN: 0). */
 int64_t gguf_kv_int(const struct gguf_kv *kv, uint64_t i);
 double gguf_kv_float(const struct gguf_kv *kv, uint64_t i);
 bool gguf_type_is_int(enum gguf_type t); /* integers and bool */

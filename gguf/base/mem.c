@@ -194,8 +194,14 @@ void *arena_array(struct arena *a, size_t n, size_t size)
 
 char *arena_strndup(struct arena *a, const char *s, size_t n)
 {
-    char *d = n < SIZE_MAX ? arena_alloc(a, n + 1) : NULL;
+    size_t n_bytes;
+    char *d;
 
+    if (!mem_add(n, 1, &n_bytes)) {
+        a->failed = true;
+        return NULL;
+    }
+    d = arena_alloc(a, n_bytes);
     if (d)
         memcpy(d, s, n);
     return d;

@@ -6,6 +6,19 @@
 
 #include "gguf/base/text.h"
 
+/* vsnprintf that does not leave half a UTF-8 sequence where it had to stop; returns the length. */
+static size_t print(char *out, size_t n_out, const char *fmt, va_list ap)
+{
+    int n = vsnprintf(out, n_out, fmt, ap);
+    size_t used = strlen(out);
+
+    if (n >= 0 && (size_t)n >= n_out) {
+        used = utf8_complete(out, used);
+        out[used] = 0;
+    }
+    return used;
+}
+
 enum status err_set(struct err *e, enum status code, const char *fmt, ...)
 {
     va_list ap;
@@ -14,7 +27,7 @@ enum status err_set(struct err *e, enum status code, const char *fmt, ...)
         return code;
     e->code = code;
     va_start(ap, fmt);
-    vsnprintf(e->msg, sizeof e->msg, fmt, ap);
+    print(e->msg, sizeof e->msg, fmt, ap);
     va_end(ap);
     return code;
 }
@@ -28,15 +41,14 @@ enum status err_context(struct err *e, const char *fmt, ...)
     if (!e)
         return ST_MODEL;
     va_start(ap, fmt);
-    vsnprintf(front, sizeof front, fmt, ap);
+    n_front = print(front, sizeof front, fmt, ap);
     va_end(ap);
-    n_front = strlen(front);
     n_msg = strlen(e->msg);
     if (n_front + 2 + n_msg + 1 > sizeof e->msg) {
         size_t room = sizeof e->msg - 1 - n_msg;
         if (room < 8)
             return e->code;
-        n_front = room - 5;
+        n_front = utf8_complete(front, room - 5);
         memcpy(front + n_front, "...", 3);
         n_front += 3;
     }

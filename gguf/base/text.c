@@ -121,23 +121,24 @@ void text_escape(struct text *t, const void *p, size_t n)
 const char *text_quote(char *out, size_t n_out, const void *p, size_t n)
 {
     const unsigned char *s = p;
-    size_t used = 0;
+    size_t used = 0, cut = 0; /* cut: where "..." can begin */
     char item[8];
     size_t k;
 
     for (size_t i = 0; i < n;) {
-        size_t step = escape_step(s + i, n - i, item, &k);
-        size_t left = i + step < n ? 4 : 1; /* room for "..." when more follows */
-        if (used + k + left > n_out) {
-            if (used + 4 <= n_out) {
-                memcpy(out + used, "...", 3);
+        i += escape_step(s + i, n - i, item, &k);
+        if (used + k + 1 > n_out) {
+            used = cut;
+            if (cut + 4 <= n_out) {
+                memcpy(out + cut, "...", 3);
                 used += 3;
             }
             break;
         }
         memcpy(out + used, item, k);
         used += k;
-        i += step;
+        if (used + 4 <= n_out)
+            cut = used;
     }
     out[used] = 0;
     return out;
@@ -239,14 +240,14 @@ size_t utf8_complete(const void *p, size_t n)
 const char *text_size(char *out, size_t n_out, uint64_t n_bytes)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double v = (double)n_bytes / 1024;
+    double v = (double)n_bytes / 1024; /* from 1023.95 on it would be printed as 1024.0 */
     size_t u = 0;
 
     if (n_bytes < 1024) {
         snprintf(out, n_out, "%u B", (unsigned)n_bytes);
         return out;
     }
-    while (v >= 1024 && u + 1 < sizeof units / sizeof units[0]) {
+    while (v >= 1023.95 && u + 1 < sizeof units / sizeof units[0]) {
         v /= 1024;
         u++;
     }

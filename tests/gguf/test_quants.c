@@ -329,6 +329,8 @@ static void test_round_trip(void **state)
                 x[i] = scale * rnd_float() * (round % 3 ? 1.0f : fabsf(rnd_float()));
             if (round % 4 == 1)
                 memset(x, 0, 128);
+            for (int i = 0; i < 256 && round % 5 == 2; i++) /* all on one side of zero */
+                x[i] = (round % 10 == 2 ? 1 : -1) * (fabsf(x[i]) + scale);
             for (int i = 0; i < 256; i++)
                 max = fmaxf(max, fabsf(x[i]));
             quant_encoder(bounds[k].t)(x, b, 256);
@@ -419,9 +421,32 @@ static void test_any_bytes(void **state)
     }
 }
 
+/* Every point of every grid: levels as bytes, grid after grid. */
 static void test_codebook(void **state)
 {
+    static const struct {
+        const uint16_t *grid;
+        int n_points, n_elem;
+    } grids[] = {{iq2_xxs_grid, 256, 8}, {iq2_xs_grid, 512, 8}, {iq2_s_grid, 1024, 8},
+                 {iq3_xxs_grid, 256, 4}, {iq3_s_grid, 512, 4},  {iq1_s_grid, 2048, 8}};
+    size_t n, at = 0;
+    unsigned char *p = golden("grids", ".bin", &n);
+
     (void)state;
+    assert_non_null(p);
+    for (int g = 0; g < 6; g++) {
+        for (int i = 0; i < grids[g].n_points * grids[g].n_elem; i++) {
+            uint16_t point = grids[g].grid[i / grids[g].n_elem];
+            int k = i % grids[g].n_elem;
+            int level = g < 3    ? iq2_level(point, k)
+                        : g == 3 ? iq3_xxs_level(point, k)
+                        : g == 4 ? iq3_s_level(point, k)
+                                 : iq1_level(point, k);
+            assert_int_equal(level, (signed char)p[at++]);
+        }
+    }
+    assert_int_equal(at, n);
+    free(p);
     for (unsigned s = 0; s < 128; s++) {
         int n = 0;
         for (int i = 0; i < 8; i++)
