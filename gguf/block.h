@@ -2,13 +2,13 @@
  * Block layouts of the quantised tensor types, byte for byte as in GGUF files (little-endian). The
  * sizes are proven in dtype.c against the numbers of dtype.def.
  *
- * Notation: x[i] is element i of the block (0 first); d, dmin are IEEE half scales; a diagram shows one
- * byte or word from its high bit to its low bit. `[j]` in a diagram is the index of the byte or word.
- * Blocks lie in files at any multiple of the file's alignment plus any multiple of their size: types
- * with an odd size are unaligned. Read fields through memcpy (quants.c) or byte loads.
+ * Notation: x[i] is element i of the block (0 first); d, dmin are IEEE half scales; a diagram shows
+ * one byte or word from its high bit to its low bit. `[j]` in a diagram is the index of the byte or
+ * word. Blocks lie in files at any multiple of the file's alignment plus any multiple of their
+ * size: types with an odd size are unaligned. Read fields through memcpy (quants.c) or byte loads.
  *
- * Source: GGUF specification (ggml docs/gguf.md) and the public descriptions of the formats it names;
- * MX formats: OCP Microscaling Formats v1.0.
+ * Source: GGUF specification (ggml docs/gguf.md) and the public descriptions of the formats it
+ * names; MX formats: OCP Microscaling Formats v1.0.
  */
 #ifndef GGRUN_GGUF_BLOCK_H
 #define GGRUN_GGUF_BLOCK_H
@@ -127,7 +127,7 @@ struct block_q2_K {
  *   qs          bits 0-1 of q, as in q2_K
  *   hmask[j]    bit k = bit 2 of q[32 k + j],  j = 0..31
  *   scales[j]      hhhhllll   j = 0..7: l = sc[j] bits 0-3, h = sc[j + 8] bits 0-3
- *   scales[8 + j]  ddccbbaa   j = 0..3: bits 4-5 of a = sc[j], b = sc[j + 4], c = sc[j + 8], d = sc[j + 12]
+ *   scales[8 + j]  ddccbbaa   j = 0..3: bits 4-5 of a = sc[j], b = sc[j + 4], c: + 8, d: + 12
  */
 struct block_q3_K {
     uint8_t hmask[32];
@@ -243,8 +243,8 @@ struct block_iq2_s {
 /*
  * 8 groups of 32, each eight points of 4 elements: x = d * (0.5 + s) / 2 * grid * sign
  *   qs[p]     index of point p into iq3_xxs_grid
- *   ss[g]     little-endian u32  ssssdddddddcccccccbbbbbbbaaaaaaa   as in iq2_xxs: scale, and 7 sign
- *             bits for each pair of points
+ *   ss[g]     little-endian u32  ssssdddddddcccccccbbbbbbbaaaaaaa   as in iq2_xxs: s = scale;
+ *             a.. = 7 sign bits of each pair of points
  */
 struct block_iq3_xxs {
     uint16_t d;
@@ -270,7 +270,7 @@ struct block_iq3_s {
 /*
  * 8 groups of 32, each four points of 8 elements: x = d * (1 + 2 s) * (grid +- 1/8)
  *   qs[4 g + k]   bits 0-7 of the index of point k of group g into iq1_s_grid
- *   qh[g]         nsssdddcccbbbaaa   bits 8-10 of the indices a, b, c, d; s = scale; n = 1: minus 1/8
+ *   qh[g]         nsssdddcccbbbaaa   a.. = bits 8-10 of the indices; s = scale; n = 1: minus 1/8
  */
 struct block_iq1_s {
     uint16_t d;
@@ -282,8 +282,8 @@ struct block_iq1_s {
  * 32 points of 8 elements: x = d * (1 + 2 s) * (grid +- 1/8)
  *   qs[p]       bits 0-7 of the index of point p into iq1_s_grid
  *   qh[j]       nhhhmlll   point 2 j: bits 8-10 l, m = 1: minus 1/8; point 2 j + 1: h, n
- *   scales[j]   little-endian u16  ddddDDDCCCBBBAAA   A, B, C, D = s of points 8 j + (0, 1), (2, 3), (4, 5), (6, 7);
- *               the four d of j = 0..3 are bits 0-3, 4-7, 8-11, 12-15 of the half scale
+ *   scales[j]   little-endian u16  ddddDDDCCCBBBAAA   A = s of points 8 j and 8 j + 1, B, C, D of
+ *               the next pairs; d of j = 0..3 are bits 0-3, 4-7, 8-11, 12-15 of the half scale
  */
 struct block_iq1_m {
     uint8_t qs[32];

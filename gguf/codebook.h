@@ -3,8 +3,8 @@
  * format; packing and names are ours (scripts/make-codebook).
  *
  * Grids of 8 elements hold 2 bits per element, element 0 in the low bits; the levels are
- * 8, 25, 43 (iq2_*) and -1, 0, 1 (iq1_s). Grids of 4 elements hold 3 bits per element; the levels are
- * 4, 12, 20, 28, 36, 44, 52, 62 (iq3_xxs) and 1, 3, 5, ... 15 (iq3_s).
+ * 8, 25, 43 (iq2_*) and -1, 0, 1 (iq1_s). Grids of 4 elements hold 3 bits per element; the levels
+ * are 4, 12, 20, 28, 36, 44, 52, 62 (iq3_xxs) and 1, 3, 5, ... 15 (iq3_s).
  */
 #ifndef GGRUN_GGUF_CODEBOOK_H
 #define GGRUN_GGUF_CODEBOOK_H
@@ -19,7 +19,7 @@ extern const uint16_t iq3_s_grid[512];
 extern const uint16_t iq1_s_grid[2048]; /* iq1_m uses it as well */
 extern const int8_t iq4_levels[16];     /* iq4_nl, iq4_xs */
 
-/* Level of element i (0..7) of an iq2 point, of an iq1 point; of element i (0..3) of an iq3 point. */
+/* Level of element i of a point: 0..7 in iq2 and iq1, 0..3 in iq3. */
 static inline int iq2_level(uint16_t point, int i)
 {
     static const uint8_t level[4] = {8, 25, 43, 0};

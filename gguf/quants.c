@@ -40,9 +40,9 @@ uint16_t f32_to_f16(float f)
 
     if (a > 0x7f800000) /* NaN: keep the top of its payload, make it quiet */
         return sign | 0x7e00 | (uint16_t)(a >> 13 & 0x3ff);
-    if (a >= bits_of(65520.0f)) /* half-way from the largest half to the next step: rounds to infinity */
+    if (a >= bits_of(65520.0f)) /* half-way between the largest half and the next: infinity */
         return sign | 0x7c00;
-    if (a < bits_of(0x1p-14f)) /* subnormal: adding 1/2 leaves the rounded multiple of 2^-24 behind */
+    if (a < bits_of(0x1p-14f)) /* subnormal: in the sum with 1/2 the last bit is 2^-24 */
         return sign | (uint16_t)(bits_of(float_of(a) + 0.5f) - bits_of(0.5f));
     a += 0xfff + (a >> 13 & 1);
     return sign | (uint16_t)((a - ((127u - 15) << 23)) >> 13);
@@ -143,12 +143,23 @@ quant_decode_fn *quant_decoder(enum dtype t)
 quant_encode_fn *quant_encoder(enum dtype t)
 {
     static quant_encode_fn *const encoders[DT_COUNT] = {
-        [DT_F32] = encode_F32,         [DT_F16] = encode_F16,         [DT_BF16] = encode_BF16,
-        [DT_F64] = encode_F64,         [DT_I8] = encode_I8,           [DT_I16] = encode_I16,
-        [DT_I32] = encode_I32,         [DT_I64] = encode_I64,         [DT_Q4_0] = quant_encode_Q4_0,
-        [DT_Q4_1] = quant_encode_Q4_1, [DT_Q5_0] = quant_encode_Q5_0, [DT_Q5_1] = quant_encode_Q5_1,
-        [DT_Q8_0] = quant_encode_Q8_0, [DT_Q8_1] = quant_encode_Q8_1, [DT_Q4_K] = quant_encode_Q4_K,
-        [DT_Q6_K] = quant_encode_Q6_K, [DT_MXFP4] = quant_encode_MXFP4,
+        [DT_F32] = encode_F32,
+        [DT_F16] = encode_F16,
+        [DT_BF16] = encode_BF16,
+        [DT_F64] = encode_F64,
+        [DT_I8] = encode_I8,
+        [DT_I16] = encode_I16,
+        [DT_I32] = encode_I32,
+        [DT_I64] = encode_I64,
+        [DT_Q4_0] = quant_encode_Q4_0,
+        [DT_Q4_1] = quant_encode_Q4_1,
+        [DT_Q5_0] = quant_encode_Q5_0,
+        [DT_Q5_1] = quant_encode_Q5_1,
+        [DT_Q8_0] = quant_encode_Q8_0,
+        [DT_Q8_1] = quant_encode_Q8_1,
+        [DT_Q4_K] = quant_encode_Q4_K,
+        [DT_Q6_K] = quant_encode_Q6_K,
+        [DT_MXFP4] = quant_encode_MXFP4,
     };
 
     assert(dtype_known((uint32_t)t));

@@ -1,7 +1,7 @@
 /*
- * Decoders of the types with one scale per small block, of the k-quants and of the ternary types. The
- * bits are drawn in block.h; the products of a scale and small integers are exact in f32, so that only
- * the types with a minimum round at all, once.
+ * Decoders of the types with one scale per small block, of the k-quants and of the ternary types.
+ * The bits are drawn in block.h; the products of a scale and small integers are exact in f32, so
+ * that only the types with a minimum round at all, once.
  */
 #include "gguf/codebook.h"
 #include "gguf/quants_impl.h"

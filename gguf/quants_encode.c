@@ -1,16 +1,16 @@
 /*
- * Reference encoders: nearest level for a scale that follows from the largest element. They make test
- * data and small models; they do not search for the scale with the least error.
+ * Reference encoders: nearest level for a scale that follows from the largest element. They make
+ * test data and small models; they do not search for the scale with the least error.
  *
- * Elements that are not finite do not disappear: a NaN or an infinity in a block makes its scale one,
- * and so the whole block not finite. (MXFP4 has no such scale: it takes its largest.)
+ * Elements that are not finite do not disappear: a NaN or an infinity in a block makes its scale
+ * one, and so the whole block not finite. (MXFP4 has no such scale: it takes its largest.)
  */
 #include <math.h>
 
 #include "gguf/codebook.h"
 #include "gguf/quants_impl.h"
 
-/* Integer part of v, limited to lo..hi; NaN gives lo. Conversion of what does not fit is undefined. */
+/* Integer part of v, limited to lo..hi before it is converted; NaN gives lo. */
 static int limited(float v, int lo, int hi)
 {
     if (!(v > (float)lo))

@@ -17,8 +17,8 @@ quant_encode_fn quant_encode_Q4_0, quant_encode_Q4_1, quant_encode_Q5_0, quant_e
     quant_encode_Q8_0, quant_encode_Q8_1, quant_encode_Q4_K, quant_encode_Q6_K, quant_encode_MXFP4;
 
 /*
- * quant_decode_NAME from `decode_block(const layout *b, float *y)`, which writes n_block floats. The
- * block is copied first, since its address in a file may be odd.
+ * quant_decode_NAME from `decode_block(const layout *b, float *y)`, which writes n_block floats.
+ * The block is copied first, since its address in a file may be odd.
  */
 #define BLOCK_DECODER(NAME, layout, n_block, decode_block)                                         \
     void quant_decode_##NAME(const void *src, float *dst, int64_t n)                               \

@@ -331,16 +331,17 @@ static enum status get_split(const struct gguf *g, struct split *s, struct err *
     if (!st)
         st = gguf_get_u32(g, "split.tensors.count", false, &s->n_tensors, e);
     if (!st && s->count > 1 && (s->count > 65535 || s->no >= s->count))
-        st = err_set(e, ST_MODEL, "keys say part %u of %u, expected a part below the count, at most 65535",
+        st = err_set(e, ST_MODEL,
+                     "keys say part %u of %u, expected a part below the count, at most 65535",
                      s->no, s->count);
     return st;
 }
 
-#define SPLIT_NAME      "-%05u-of-%05u.gguf"
-#define N_SPLIT_NAME    (sizeof "-00001-of-00002.gguf" - 1)
+#define SPLIT_NAME   "-%05u-of-%05u.gguf"
+#define N_SPLIT_NAME (sizeof "-00001-of-00002.gguf" - 1)
 
-/* Path of part `no` in the set of the part at `path`; NULL if the name has not the form for `s` (then
- * *formed is false) or memory is out. */
+/* Path of part `no` in the set of the part at `path`; NULL if the name has not the form for `s`
+ * (then *formed is false) or memory is out. */
 static char *part_path(const char *path, const struct split *s, uint32_t no, bool *formed)
 {
     size_t n = strlen(path);
@@ -391,8 +392,9 @@ static enum status check_part(const struct gguf *set, const struct split *s, uin
         return st;
     if (t.count != s->count || t.no != no) {
         if (t.count < 2)
-            return err_set(e, ST_MODEL, "a file of its own, expected part %u of %u of a split model",
-                           no + 1, s->count);
+            return err_set(e, ST_MODEL,
+                           "a file of its own, expected part %u of %u of a split model", no + 1,
+                           s->count);
         return err_set(e, ST_MODEL, "keys say part %u of %u, expected part %u of %u of the model",
                        t.no + 1, t.count, no + 1, s->count);
     }
@@ -404,7 +406,8 @@ static enum status check_part(const struct gguf *set, const struct split *s, uin
     if (!st)
         st = gguf_get_str(part, arch, false, &b, e);
     if (!st && a.p && b.p && (a.n != b.n || memcmp(a.p, b.p, a.n) != 0))
-        return err_set(e, ST_MODEL, "part of another model: key '%s' differs from the first part's", arch);
+        return err_set(e, ST_MODEL, "part of another model: key '%s' differs from the first part's",
+                       arch);
     return st;
 }
 
@@ -441,8 +444,8 @@ static enum status add_part(struct gguf *set, struct gguf *part, struct err *e)
     return ST_OK;
 }
 
-static enum status open_part(struct gguf *set, const struct split *s, uint32_t no, enum gguf_mode mode,
-                             struct err *e)
+static enum status open_part(struct gguf *set, const struct split *s, uint32_t no,
+                             enum gguf_mode mode, struct err *e)
 {
     struct gguf *part = NULL;
     bool formed;
@@ -472,15 +475,17 @@ static enum status open_part(struct gguf *set, const struct split *s, uint32_t n
     return st;
 }
 
-static enum status open_parts(struct gguf *g, const struct split *s, enum gguf_mode mode, struct err *e)
+static enum status open_parts(struct gguf *g, const struct split *s, enum gguf_mode mode,
+                              struct err *e)
 {
     enum status st = ST_OK;
 
     for (uint32_t no = 1; no < s->count && !st; no++)
         st = open_part(g, s, no, mode, e);
     if (!st && s->n_tensors && g->n_tensors != s->n_tensors)
-        st = err_set(e, ST_MODEL, "the %u parts hold %zu tensors, key 'split.tensors.count' says %u",
-                     s->count, g->n_tensors, s->n_tensors);
+        st =
+            err_set(e, ST_MODEL, "the %u parts hold %zu tensors, key 'split.tensors.count' says %u",
+                    s->count, g->n_tensors, s->n_tensors);
     return st;
 }
 

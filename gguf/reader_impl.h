@@ -15,8 +15,9 @@
 #define GGUF_MAX_ALIGN (1 << 20)
 
 /*
- * The bytes of one file. A mapping and bytes in memory are there at once (n_ready == n); with GGUF_READ
- * they arrive as the parser asks for them, so that a bad file is refused before it is read whole.
+ * The bytes of one file. A mapping and bytes in memory are there at once (n_ready == n); with
+ * GGUF_READ they arrive as the parser asks for them, so that a bad file is refused before it is
+ * read whole.
  */
 struct source {
     const uint8_t *p;
@@ -56,8 +57,8 @@ struct gguf_impl {
 };
 
 /*
- * Read header, keys and tensor table of one file into g (zeroed but for impl), check them, and index the
- * keys. Tensors get shard 0 and no data pointer.
+ * Read header, keys and tensor table of one file into g (zeroed but for impl), check them, and
+ * index the keys. Tensors get shard 0 and no data pointer.
  */
 enum status gguf_parse(struct gguf *g, struct source *s, struct err *e);
 

@@ -1,11 +1,12 @@
 /*
- * One GGUF file: header, keys, tensor table. Nothing here trusts a number from the file: it is compared
- * with what is left of the file before it is used, and products and sums are checked.
+ * One GGUF file: header, keys, tensor table. Nothing here trusts a number from the file: it is
+ * compared with what is left of the file before it is used, and products and sums are checked.
  *
  *   "GGUF"  u32 version  u64 n_tensors  u64 n_kv
  *   n_kv times       str key, u32 type, value
  *   n_tensors times  str name, u32 n_dims, u64 ne[n_dims], u32 type, u64 offset
- *   padding to a multiple of general.alignment (32 if absent), then tensor data; offsets count from there
+ *   padding to a multiple of general.alignment (32 if absent)
+ *   tensor data; offsets count from here
  *
  * str: u64 length, bytes. Array: u32 type, u64 n, elements.
  */
@@ -52,10 +53,11 @@ static enum status cursor_cut_off(struct cursor *c, uint64_t n, const char *what
         snprintf(place, sizeof place, "%s '%s'", c->kind, quoted(c->name).s);
     else if (c->kind)
         snprintf(place, sizeof place, "%s %zu of %zu", c->kind, c->i + 1, c->n);
-    return c->st = err_set(c->e, ST_MODEL,
-                           "file is cut off or damaged: %s of %s needs %llu bytes at byte %zu, the file "
-                           "has %zu",
-                           what, place, (unsigned long long)n, c->pos, c->src->n);
+    return c->st = err_set(
+               c->e, ST_MODEL,
+               "file is cut off or damaged: %s of %s needs %llu bytes at byte %zu, the file "
+               "has %zu",
+               what, place, (unsigned long long)n, c->pos, c->src->n);
 }
 
 /* The next n bytes, or NULL (and the failure is set) when the file has fewer. */
@@ -119,8 +121,9 @@ static char *take_name(struct cursor *c, struct arena *a, uint64_t max)
     if (!p)
         return NULL;
     if (memchr(p, 0, (size_t)n)) {
-        c->st = err_set(c->e, ST_MODEL, "the name of %s %zu of %zu has a NUL byte; the file is damaged",
-                        c->kind, c->i + 1, c->n);
+        c->st =
+            err_set(c->e, ST_MODEL, "the name of %s %zu of %zu has a NUL byte; the file is damaged",
+                    c->kind, c->i + 1, c->n);
         return NULL;
     }
     name = arena_strndup(a, (const char *)p, (size_t)n);
@@ -146,8 +149,9 @@ static enum status check_bools(struct cursor *c, const struct gguf_kv *kv)
 
     for (uint64_t i = 0; i < kv->n; i++) {
         if (p[i] > 1)
-            return c->st = err_set(c->e, ST_MODEL, "key '%s' has a bool of value %d, expected 0 or 1",
-                                   quoted(kv->key).s, p[i]);
+            return c->st =
+                       err_set(c->e, ST_MODEL, "key '%s' has a bool of value %d, expected 0 or 1",
+                               quoted(kv->key).s, p[i]);
     }
     return ST_OK;
 }
@@ -176,8 +180,8 @@ static enum status take_type(struct cursor *c, const char *key, enum gguf_type *
     uint32_t t = take_u32(c, "type");
 
     if (!c->st && t >= GGUF_TYPE_COUNT)
-        c->st = err_set(c->e, ST_MODEL, "key '%s' has value type %u, expected 0 to %d", quoted(key).s,
-                        t, GGUF_TYPE_COUNT - 1);
+        c->st = err_set(c->e, ST_MODEL, "key '%s' has value type %u, expected 0 to %d",
+                        quoted(key).s, t, GGUF_TYPE_COUNT - 1);
     *out = (enum gguf_type)t;
     return c->st;
 }
@@ -196,7 +200,8 @@ static enum status take_kv(struct cursor *c, struct arena *a, struct gguf_kv *kv
         kv->n = take_u64(c, "length");
         if (!c->st && kv->elem == GGUF_ARR)
             c->st = err_set(c->e, ST_UNSUPPORTED,
-                            "key '%s' is an array of arrays, which is not supported", quoted(kv->key).s);
+                            "key '%s' is an array of arrays, which is not supported",
+                            quoted(kv->key).s);
     }
     return c->st ? c->st : take_value(c, kv);
 }
@@ -228,14 +233,16 @@ static enum status check_type(const char *name, uint32_t type, struct err *e)
     if (dtype_known(type))
         return ST_OK;
     if (gone)
-        return err_set(e, ST_UNSUPPORTED,
-                       "tensor '%s' has type %u (%s), which files no longer use; convert or quantize "
-                       "the model again",
-                       quoted(name).s, type, gone);
-    return err_set(e, ST_UNSUPPORTED,
-                   "tensor '%s' has type %u, expected a number below %d; the file is damaged or newer "
-                   "than this program, otherwise quantize the model again to a known type",
-                   quoted(name).s, type, DT_COUNT);
+        return err_set(
+            e, ST_UNSUPPORTED,
+            "tensor '%s' has type %u (%s), which files no longer use; convert or quantize "
+            "the model again",
+            quoted(name).s, type, gone);
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "tensor '%s' has type %u, expected a number below %d; the file is damaged or newer "
+        "than this program, otherwise quantize the model again to a known type",
+        quoted(name).s, type, DT_COUNT);
 }
 
 /* Bytes of the tensor's data; the number of its elements must fit an int64_t as well. */
@@ -258,8 +265,8 @@ static enum status tensor_size(struct gguf_tensor *t, struct err *e)
         return err_set(e, ST_MODEL,
                        "tensor '%s' of %lld x %lld x %lld x %lld elements is too large: its size "
                        "overflows 64 bits; the file is damaged",
-                       quoted(t->name).s, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2],
-                       (long long)t->ne[3]);
+                       quoted(t->name).s, (long long)t->ne[0], (long long)t->ne[1],
+                       (long long)t->ne[2], (long long)t->ne[3]);
     return ST_OK;
 }
 
@@ -333,8 +340,8 @@ static enum status place_tensors(struct gguf *g, size_t data_start, size_t n_fil
     return err_set(e, ST_MODEL,
                    "file is cut off: tensor '%s' needs bytes up to %llu, the file has %zu; %s are "
                    "missing, download or convert it again",
-                   quoted(first->name).s, (unsigned long long)first->offset + first->n_bytes, n_file,
-                   text_size(missing, sizeof missing, last - n_file));
+                   quoted(first->name).s, (unsigned long long)first->offset + first->n_bytes,
+                   n_file, text_size(missing, sizeof missing, last - n_file));
 }
 
 static int by_offset(const void *a, const void *b)
@@ -364,10 +371,11 @@ static enum status check_overlap(const struct gguf *g, struct err *e)
     for (size_t i = 1; i < g->n_tensors && !st; i++) {
         const struct gguf_tensor *a = order[i - 1], *b = order[i];
         if (a->offset + a->n_bytes > b->offset)
-            st = err_set(e, ST_MODEL,
-                         "tensors '%s' and '%s' overlap: one ends at byte %llu, the other starts at %llu",
-                         quoted(a->name).s, quoted(b->name).s,
-                         (unsigned long long)a->offset + a->n_bytes, (unsigned long long)b->offset);
+            st = err_set(
+                e, ST_MODEL,
+                "tensors '%s' and '%s' overlap: one ends at byte %llu, the other starts at %llu",
+                quoted(a->name).s, quoted(b->name).s, (unsigned long long)a->offset + a->n_bytes,
+                (unsigned long long)b->offset);
     }
     mem_free(order);
     return st;
@@ -404,8 +412,9 @@ static enum status check_version(uint32_t v, struct err *e)
                        "a big-endian GGUF file (version %u); convert the model for little-endian "
                        "machines",
                        __builtin_bswap32(v));
-    return err_set(e, ST_UNSUPPORTED,
-                   "GGUF version %u, expected 2 or 3; the file is damaged or newer than this program", v);
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "GGUF version %u, expected 2 or 3; the file is damaged or newer than this program", v);
 }
 
 static enum status check_count(struct cursor *c, uint64_t n, size_t min_bytes, const char *what)
@@ -413,10 +422,11 @@ static enum status check_count(struct cursor *c, uint64_t n, size_t min_bytes, c
     if (c->st)
         return c->st;
     if (n > (c->src->n - c->pos) / min_bytes)
-        return c->st = err_set(c->e, ST_MODEL,
-                               "file is cut off or damaged: the header says %llu %s, which need more "
-                               "than the file's %zu bytes",
-                               (unsigned long long)n, what, c->src->n);
+        return c->st =
+                   err_set(c->e, ST_MODEL,
+                           "file is cut off or damaged: the header says %llu %s, which need more "
+                           "than the file's %zu bytes",
+                           (unsigned long long)n, what, c->src->n);
     if (n > MAX_ITEMS)
         return c->st = err_set(c->e, ST_UNSUPPORTED, "the header says %llu %s, more than %d",
                                (unsigned long long)n, what, MAX_ITEMS);

@@ -1,6 +1,6 @@
 /*
- * What is a file that does not start with "GGUF"? People save web pages, pointers and archives under the
- * name of a model; a message about magic numbers does not help them.
+ * What is a file that does not start with "GGUF"? People save web pages, pointers and archives
+ * under the name of a model; a message about magic numbers does not help them.
  */
 #include <ctype.h>
 #include <string.h>
@@ -14,25 +14,32 @@ struct look {
     const char *what; /* "not a GGUF file but <what>" */
 };
 
+/* clang-format off */
 #define LOOK(magic, at, what) {magic, sizeof magic - 1, at, what}
+/* clang-format on */
 
 static const struct look looks[] = {
-    LOOK("version https://git-lfs", 0, "a git-lfs pointer; fetch the model itself with 'git lfs pull'"),
-    LOOK("lmgg", 0, "a model in the old ggml format, from before GGUF; convert the original model again"),
-    LOOK("fmgg", 0, "a model in the old ggmf format, from before GGUF; convert the original model again"),
-    LOOK("tjgg", 0, "a model in the old ggjt format, from before GGUF; convert the original model again"),
-    LOOK("algg", 0, "an adapter in the old ggla format, from before GGUF; convert the original again"),
+    LOOK("version https://git-lfs", 0,
+         "a git-lfs pointer; fetch the model itself with 'git lfs pull'"),
+    LOOK("lmgg", 0,
+         "a model in the old ggml format, from before GGUF; convert the original model again"),
+    LOOK("fmgg", 0,
+         "a model in the old ggmf format, from before GGUF; convert the original model again"),
+    LOOK("tjgg", 0,
+         "a model in the old ggjt format, from before GGUF; convert the original model again"),
+    LOOK("algg", 0,
+         "an adapter in the old ggla format, from before GGUF; convert the original again"),
     LOOK("FUGG", 0, "a GGUF file with swapped bytes; convert the model for little-endian machines"),
     LOOK("\x1f\x8b", 0, "a gzip archive; unpack it first"),
     LOOK("BZh", 0, "a bzip2 archive; unpack it first"),
-    LOOK("\xfd" "7zXZ\0", 0, "an xz archive; unpack it first"),
+    LOOK("\3757zXZ\0", 0, "an xz archive; unpack it first"),
     LOOK("\x28\xb5\x2f\xfd", 0, "a zstd archive; unpack it first"),
     LOOK("7z\xbc\xaf\x27\x1c", 0, "a 7z archive; unpack it first"),
     LOOK("Rar!\x1a\x07", 0, "a rar archive; unpack it first"),
     LOOK("ustar", 257, "a tar archive; unpack it first"),
     LOOK("\x89HDF\r\n\x1a\n", 0, "an HDF5 file; convert the model to GGUF"),
     LOOK("%PDF-", 0, "a PDF document"),
-    LOOK("\x7f" "ELF", 0, "a program"),
+    LOOK("\177ELF", 0, "a program"),
 };
 
 static bool contains(const uint8_t *p, size_t n, const char *word)
@@ -56,7 +63,8 @@ static const char *look_of_text(const uint8_t *p, size_t n)
         i++;
     s = (const char *)p + i;
     n -= i;
-    if ((n >= 9 && strncasecmp(s, "<!doctype", 9) == 0) || (n >= 5 && strncasecmp(s, "<html", 5) == 0))
+    if ((n >= 9 && strncasecmp(s, "<!doctype", 9) == 0) ||
+        (n >= 5 && strncasecmp(s, "<html", 5) == 0))
         return "a web page (HTML), perhaps a login or error page; download the model again";
     if (n >= 5 && strncasecmp(s, "<?xml", 5) == 0)
         return "an XML document, perhaps an error answer of a server; download the model again";
@@ -115,13 +123,15 @@ enum status gguf_sniff(const uint8_t *p, size_t n, uint64_t n_file, struct err *
     const char *what;
 
     if (n < 4 && memcmp(p, "GGUF", n) == 0)
-        return err_set(e, ST_MODEL, "file is cut off: it has %zu bytes, the header alone needs 24", n);
+        return err_set(e, ST_MODEL, "file is cut off: it has %zu bytes, the header alone needs 24",
+                       n);
     what = look_of(p, n, n_file);
     if (what)
         return err_set(e, ST_MODEL, "not a GGUF file but %s", what);
     if (n < 4)
-        return err_set(e, ST_MODEL, "not a GGUF file: it has %zu bytes, the header alone needs 24", n);
+        return err_set(e, ST_MODEL, "not a GGUF file: it has %zu bytes, the header alone needs 24",
+                       n);
     return err_set(e, ST_MODEL,
-                   "not a GGUF file: it starts with bytes %02x %02x %02x %02x, expected 'GGUF'", p[0],
-                   p[1], p[2], p[3]);
+                   "not a GGUF file: it starts with bytes %02x %02x %02x %02x, expected 'GGUF'",
+                   p[0], p[1], p[2], p[3]);
 }

@@ -1,6 +1,6 @@
 /*
- * A file is laid out as reader_parse.c says. The part before the data is built in memory; the data is
- * written from where the caller has it.
+ * A file is laid out as reader_parse.c says. The part before the data is built in memory; the data
+ * is written from where the caller has it.
  */
 #define _GNU_SOURCE
 #include "gguf/writer.h"
@@ -53,7 +53,8 @@ void gguf_writer_free(struct gguf_writer *w)
 
 /* ---- keys ---- */
 
-/* The key's place: the one it has already, or a new one; NULL (and the failure is set) without memory. */
+/* The key's place: the one it has already, or a new one; NULL (and the failure is set) without
+ * memory. */
 static struct item *item_of(struct gguf_writer *w, const char *key)
 {
     struct item *kv;
@@ -103,8 +104,8 @@ static void put(struct gguf_writer *w, const char *key, enum gguf_type type, enu
     it->n_raw = n_raw;
 }
 
-static void put_copy(struct gguf_writer *w, const char *key, enum gguf_type type, enum gguf_type elem,
-                     uint64_t n, const void *data, size_t n_raw)
+static void put_copy(struct gguf_writer *w, const char *key, enum gguf_type type,
+                     enum gguf_type elem, uint64_t n, const void *data, size_t n_raw)
 {
     void *raw = mem_alloc(n_raw);
 
@@ -223,15 +224,15 @@ static enum status check_tensor(const struct gguf_tensor *t, int n_dims, struct 
         return err_set(e, ST_USAGE, "tensor '%s' has %d dimensions, expected 1 to 4", name, n_dims);
     for (int i = 0; i < n_dims; i++) {
         if (t->ne[i] < 1)
-            return err_set(e, ST_USAGE, "dimension %d of tensor '%s' is %lld, expected at least 1", i,
-                           name, (long long)t->ne[i]);
+            return err_set(e, ST_USAGE, "dimension %d of tensor '%s' is %lld, expected at least 1",
+                           i, name, (long long)t->ne[i]);
         if (i > 0 && __builtin_mul_overflow(n_rows, t->ne[i], &n_rows))
             return err_set(e, ST_USAGE, "tensor '%s' is too large", name);
     }
     if (!dtype_row_size(t->type, t->ne[0], &row))
         return err_set(e, ST_USAGE,
-                       "tensor '%s' has rows of %lld elements, but type %s needs a multiple of %u", name,
-                       (long long)t->ne[0], dtype_name(t->type), dtype_info(t->type)->block);
+                       "tensor '%s' has rows of %lld elements, but type %s needs a multiple of %u",
+                       name, (long long)t->ne[0], dtype_name(t->type), dtype_info(t->type)->block);
     return ST_OK;
 }
 
@@ -287,8 +288,8 @@ static enum status alignment_of(const struct gguf_writer *w, size_t *out, struct
         memcpy(&a, it->raw, sizeof a);
         if (a < GGUF_MIN_ALIGN || a > GGUF_MAX_ALIGN || (a & (a - 1)))
             return err_set(e, ST_USAGE,
-                           "key 'general.alignment' is %u, expected a power of two from %d to %d", a,
-                           GGUF_MIN_ALIGN, GGUF_MAX_ALIGN);
+                           "key 'general.alignment' is %u, expected a power of two from %d to %d",
+                           a, GGUF_MIN_ALIGN, GGUF_MAX_ALIGN);
     }
     *out = a;
     return ST_OK;
@@ -337,7 +338,8 @@ static void add_zeros(struct text *t, size_t align)
 }
 
 /* All before the data, padding included. */
-static enum status build_head(struct text *t, const struct gguf_writer *w, size_t align, struct err *e)
+static enum status build_head(struct text *t, const struct gguf_writer *w, size_t align,
+                              struct err *e)
 {
     text_str(t, "GGUF");
     add_u32(t, 3);
@@ -463,8 +465,8 @@ static int open_temporary(const char *path, struct text *tmp)
     return fd;
 }
 
-static enum status write_file(const char *path, const struct gguf_writer *w, const struct text *head,
-                              size_t align, struct err *e)
+static enum status write_file(const char *path, const struct gguf_writer *w,
+                              const struct text *head, size_t align, struct err *e)
 {
     struct text tmp = {0};
     struct stat sb;

@@ -1,6 +1,6 @@
 /*
- * The base: status, memory, text, log. UTF-8 is checked against its rules (RFC 3629) written a second
- * time here, over all sequences of up to three bytes and all that matter of four.
+ * The base: status, memory, text, log. UTF-8 is checked against its rules (RFC 3629) written a
+ * second time here, over all sequences of up to three bytes and all that matter of four.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -348,8 +348,22 @@ static void test_sizes(void **state)
         {"16777215TiB", (uint64_t)16777215 << 40},
     };
     static const char *const bad[] = {
-        "",     "-1",  "+1",   " 1", "1 ",  "1.5G", "G",   "1X", "1GiBs", "0x10", "1 G", "nan",
-        "1e3",  "18446744073709551616",     "16777216TiB", "99999999999999999999999999999G",
+        "",
+        "-1",
+        "+1",
+        " 1",
+        "1 ",
+        "1.5G",
+        "G",
+        "1X",
+        "1GiBs",
+        "0x10",
+        "1 G",
+        "nan",
+        "1e3",
+        "18446744073709551616",
+        "16777216TiB",
+        "99999999999999999999999999999G",
     };
 
     (void)state;
@@ -372,11 +386,16 @@ static void test_sizes(void **state)
 
 /* ---- UTF-8 ---- */
 
-/* Length of the sequence at s by the bit pattern of its first byte, if all is right with it; else 0. */
+/* Length of the sequence at s by the bit pattern of its first byte, if all is right with it; else
+ * 0. */
 static size_t rule_decode(const unsigned char *s, size_t n, uint32_t *cp)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
+    size_t len = s[0] < 0x80       ? 1
+                 : s[0] >> 5 == 6  ? 2
+                 : s[0] >> 4 == 14 ? 3
+                 : s[0] >> 3 == 30 ? 4
+                                   : 0;
     uint32_t c;
 
     if (!len || len > n)
@@ -404,7 +423,8 @@ static void check_decode(const unsigned char *s, size_t n)
 
 static void test_utf8_decode(void **state)
 {
-    static const unsigned char edges[] = {0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
+    static const unsigned char edges[] = {0x00, 0x7f, 0x80, 0x8f, 0x90,
+                                          0x9f, 0xa0, 0xbf, 0xc0, 0xff};
     unsigned char s[4] = {0};
 
     (void)state;
@@ -469,13 +489,15 @@ static int unfinished(const unsigned char *s, size_t n)
 
 static void test_utf8_complete(void **state)
 {
-    static const unsigned char kinds[] = {'a',  0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc1, 0xc2, 0xdf, 0xe0,
-                                          0xe1, 0xed, 0xef, 0xf0, 0xf1, 0xf4, 0xf5, 0xff};
+    static const unsigned char kinds[] = {'a',  0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf,
+                                          0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef,
+                                          0xf0, 0xf1, 0xf4, 0xf5, 0xff};
     enum { N = sizeof kinds };
 
     (void)state;
     for (int v = 0; v < N * N * N * N; v++) {
-        unsigned char s[4] = {kinds[v % N], kinds[v / N % N], kinds[v / N / N % N], kinds[v / N / N / N]};
+        unsigned char s[4] = {kinds[v % N], kinds[v / N % N], kinds[v / N / N % N],
+                              kinds[v / N / N / N]};
         for (size_t n = 0; n <= 4; n++) {
             size_t want = n;
             for (size_t k = 1; k <= 3 && k <= n; k++) {
@@ -527,13 +549,20 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),          cmocka_unit_test(test_err_context_shortens),
-        cmocka_unit_test(test_checked),      cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_hooks),        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_text),         cmocka_unit_test(test_escape),
-        cmocka_unit_test(test_quote_shortens), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_utf8_decode),  cmocka_unit_test(test_utf8_encode),
-        cmocka_unit_test(test_utf8_complete), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_err_context_shortens),
+        cmocka_unit_test(test_checked),
+        cmocka_unit_test(test_alloc),
+        cmocka_unit_test(test_hooks),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_escape),
+        cmocka_unit_test(test_quote_shortens),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_utf8_decode),
+        cmocka_unit_test(test_utf8_encode),
+        cmocka_unit_test(test_utf8_complete),
+        cmocka_unit_test(test_log),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

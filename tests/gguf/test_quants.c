@@ -1,6 +1,6 @@
 /*
- * Decoders and encoders against the goldens of the `gguf` Python package (scripts/make-golden-quants),
- * and against formulas written here where it has none.
+ * Decoders and encoders against the goldens of the `gguf` Python package
+ * (scripts/make-golden-quants), and against formulas written here where it has none.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,13 +60,15 @@ static unsigned char *golden(const char *name, const char *ending, size_t *n)
     return p;
 }
 
-static void assert_same_floats(const char *what, const float *got, const unsigned char *want, int64_t n)
+static void assert_same_floats(const char *what, const float *got, const unsigned char *want,
+                               int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float w;
         memcpy(&w, want + 4 * i, 4);
         if (isnan(w) ? !isnan(got[i]) : memcmp(&w, &got[i], 4) != 0)
-            fail_msg("%s: element %d is %.9g, expected %.9g", what, (int)i, (double)got[i], (double)w);
+            fail_msg("%s: element %d is %.9g, expected %.9g", what, (int)i, (double)got[i],
+                     (double)w);
     }
 }
 
@@ -254,15 +256,27 @@ static void test_formulas(void **state)
 
 static void test_integers(void **state)
 {
-    static const float in[] = {0, 0.5f, 1.5f, -2.5f, 126.6f, 127.5f, -128.6f, 1e20f, -1e20f, NAN,
-                               32767.4f, 2147483648.0f, 9223372036854775808.0f, -INFINITY};
+    static const float in[] = {0,
+                               0.5f,
+                               1.5f,
+                               -2.5f,
+                               126.6f,
+                               127.5f,
+                               -128.6f,
+                               1e20f,
+                               -1e20f,
+                               NAN,
+                               32767.4f,
+                               2147483648.0f,
+                               9223372036854775808.0f,
+                               -INFINITY};
     static const int8_t i8[] = {0, 0, 2, -2, 127, 127, -128, 127, -128, 0, 127, 127, 127, -128};
-    static const int16_t i16[] = {0, 0, 2, -2, 127, 128, -129, 32767, -32768, 0, 32767, 32767, 32767,
-                                  -32768};
-    static const int32_t i32[] = {0, 0, 2, -2, 127, 128, -129, INT32_MAX, INT32_MIN, 0, 32767,
-                                  INT32_MAX, INT32_MAX, INT32_MIN};
-    static const int64_t i64[] = {0, 0, 2, -2, 127, 128, -129, INT64_MAX, INT64_MIN, 0, 32767,
-                                  2147483648, INT64_MAX, INT64_MIN};
+    static const int16_t i16[] = {0,     0,      2, -2,    127,   128,   -129,
+                                  32767, -32768, 0, 32767, 32767, 32767, -32768};
+    static const int32_t i32[] = {0,         0,         2, -2,    127,       128,       -129,
+                                  INT32_MAX, INT32_MIN, 0, 32767, INT32_MAX, INT32_MAX, INT32_MIN};
+    static const int64_t i64[] = {0,         0,         2, -2,    127,        128,       -129,
+                                  INT64_MAX, INT64_MIN, 0, 32767, 2147483648, INT64_MAX, INT64_MIN};
     static const struct {
         enum dtype t;
         const void *want;
@@ -290,10 +304,10 @@ static void test_integers(void **state)
 
 /* ---- encoders: round trip within half a step of the type's scale ---- */
 
-/* Largest error allowed for a block whose elements lie within [-max, max]. Steps: 4 bits of a signed
- * scale 1/8, of a range 2/15; 5 bits 1/16, 2/31; 8 bits 1/127; half of it for rounding, a bit more for
- * the rounding of the scale; the signed ones lose a whole step at the far end; the K types round
- * their scales as well; e2m1 has steps of 2 of 8 and clips 8 to 6. */
+/* Largest error allowed for a block whose elements lie within [-max, max]. Steps: 4 bits of a
+ * signed scale 1/8, of a range 2/15; 5 bits 1/16, 2/31; 8 bits 1/127; half of it for rounding, a
+ * bit more for the rounding of the scale; the signed ones lose a whole step at the far end; the K
+ * types round their scales as well; e2m1 has steps of 2 of 8 and clips 8 to 6. */
 static const struct {
     enum dtype t;
     double bound;
@@ -448,10 +462,10 @@ static void test_codebook(void **state)
     assert_int_equal(at, n);
     free(p);
     for (unsigned s = 0; s < 128; s++) {
-        int n = 0;
+        int ones = 0;
         for (int i = 0; i < 8; i++)
-            n += iq_signs(s) >> i & 1;
-        assert_int_equal(n % 2, 0);
+            ones += iq_signs(s) >> i & 1;
+        assert_int_equal(ones % 2, 0);
         assert_int_equal(iq_signs(s) & 127, s);
     }
 }
@@ -459,12 +473,12 @@ static void test_codebook(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode_golden),   cmocka_unit_test(test_encode_golden),
-        cmocka_unit_test(test_f16_all),         cmocka_unit_test(test_f16_rounding),
-        cmocka_unit_test(test_bf16),            cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_integers),        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_q8_1_sum),        cmocka_unit_test(test_special_elements),
-        cmocka_unit_test(test_any_bytes),       cmocka_unit_test(test_codebook),
+        cmocka_unit_test(test_decode_golden), cmocka_unit_test(test_encode_golden),
+        cmocka_unit_test(test_f16_all),       cmocka_unit_test(test_f16_rounding),
+        cmocka_unit_test(test_bf16),          cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_integers),      cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_q8_1_sum),      cmocka_unit_test(test_special_elements),
+        cmocka_unit_test(test_any_bytes),     cmocka_unit_test(test_codebook),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

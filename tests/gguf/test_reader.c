@@ -88,8 +88,8 @@ static void pad(struct buf *b, size_t align)
 
 /* A small file with most things in it; where some fields are, for damage. */
 struct places {
-    size_t kv_len, kv_type, str_len, arr_elem, arr_len, strs_len, name_len, n_dims, ne0, ne1, type, offset,
-        data;
+    size_t kv_len, kv_type, str_len, arr_elem, arr_len, strs_len, name_len, n_dims, ne0, ne1, type,
+        offset, data;
 };
 
 static struct places small_file(struct buf *b)
@@ -192,7 +192,8 @@ static void clean(const char *msg)
         assert_true((unsigned char)msg[i] >= 32 && msg[i] != 127);
 }
 
-/* Opening these bytes fails with `st` and a message that has all parts, in memory and in each mode. */
+/* Opening these bytes fails with `st` and a message that has all parts, in memory and in each mode.
+ */
 static void refused(const struct buf *b, enum status st, const char *part1, const char *part2)
 {
     struct gguf *g = (void *)1;
@@ -313,7 +314,8 @@ static void test_golden_values(void **state)
             memcpy(v, t->data, sizeof v);
             for (int i = 0; i < 6; i++)
                 assert_true(v[i] == (float)i);
-            assert_memory_equal(gguf_find_tensor(g, "deep")->data, "\0\1\2\3\4\5\6\7\x8\x9\xa\xb", 12);
+            assert_memory_equal(gguf_find_tensor(g, "deep")->data, "\0\1\2\3\4\5\6\7\x8\x9\xa\xb",
+                                12);
             assert_ptr_equal((const char *)t->data - t->offset, g->files[0].map);
             assert_int_equal((uintptr_t)t->data % 64, 0);
         }
@@ -483,15 +485,17 @@ static void test_cut_everywhere(void **state)
         else if (n < at.data)
             refused(&c, ST_MODEL, "file is cut off", "");
         else if (n < at.data + 32)
-            refused(&c, ST_MODEL, "file is cut off: tensor 'token_embd.weight' needs bytes up to", "missing");
+            refused(&c, ST_MODEL, "file is cut off: tensor 'token_embd.weight' needs bytes up to",
+                    "missing");
         else
-            refused(&c, ST_MODEL, "file is cut off: tensor 'output.weight' needs bytes up to", "missing");
+            refused(&c, ST_MODEL, "file is cut off: tensor 'output.weight' needs bytes up to",
+                    "missing");
     }
     c.n = b.n - 10;
     {
         char part[64];
-        snprintf(part, sizeof part, "needs bytes up to %zu, the file has %zu; 10 B are missing", b.n,
-                 c.n);
+        snprintf(part, sizeof part, "needs bytes up to %zu, the file has %zu; 10 B are missing",
+                 b.n, c.n);
         refused(&c, ST_MODEL, part, "output.weight");
     }
 }
@@ -504,8 +508,9 @@ static void damage(size_t at, uint64_t v, int size)
 
 static void test_damaged_numbers(void **state)
 {
-    static const uint64_t big[] = {(uint64_t)1 << 31, UINT32_MAX, (uint64_t)1 << 61, INT64_MAX,
-                                   (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX / 2 - 3};
+    static const uint64_t big[] = {(uint64_t)1 << 31, UINT32_MAX,        (uint64_t)1 << 61,
+                                   INT64_MAX,         (uint64_t)1 << 63, UINT64_MAX,
+                                   UINT64_MAX - 7,    UINT64_MAX / 2 - 3};
     struct places at = small_file(&b);
 
     (void)state;
@@ -632,7 +637,8 @@ static void test_alignment(void **state)
         char part[64];
         header(&b, 3, 0, 1);
         key32(&b, "general.alignment", GGUF_U32, bad[i]);
-        snprintf(part, sizeof part, "key 'general.alignment' is %u, expected a power of two", bad[i]);
+        snprintf(part, sizeof part, "key 'general.alignment' is %u, expected a power of two",
+                 bad[i]);
         refused(&b, ST_MODEL, part, "from 8 to 1048576");
     }
     header(&b, 3, 0, 1);
@@ -709,8 +715,8 @@ static void test_look_alikes(void **state)
         enum status st;
         const char *part;
     } cases[] = {
-        {BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 98362432\n"), ST_MODEL,
-         "git-lfs pointer"},
+        {BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 98362432\n"),
+         ST_MODEL, "git-lfs pointer"},
         {BYTES("<!DOCTYPE html><html><head>"), ST_MODEL, "web page"},
         {BYTES("\xef\xbb\xbf \n<HTML lang=en>"), ST_MODEL, "web page"},
         {BYTES("<?xml version=\"1.0\"?><Error><Code>AccessDenied"), ST_MODEL, "XML"},
@@ -817,8 +823,8 @@ static void test_odd_path(void **state)
 
 /* ---- split sets ---- */
 
-static void split_part(int no, int count, int n_tensors, int key_no, int key_count, const char *arch,
-                       const char *tensor_name)
+static void split_part(int no, int count, int n_tensors, int key_no, int key_count,
+                       const char *arch, const char *tensor_name)
 {
     char name[64];
 
@@ -896,13 +902,15 @@ static void test_split(void **state)
     split_part(2, 3, 9, 1, 3, NULL, "t2");
     set_refused(ST_MODEL, "set-00002-of-00003.gguf': part of another model", "9 tensors");
     split_part(2, 3, 3, 1, 3, "other", "t2");
-    set_refused(ST_MODEL, "set-00002-of-00003.gguf': part of another model", "general.architecture");
+    set_refused(ST_MODEL, "set-00002-of-00003.gguf': part of another model",
+                "general.architecture");
     split_part(2, 3, 3, 1, 3, "test", "t1");
     set_refused(ST_MODEL, "tensor 't1' appears in parts 1 and 2", "");
     split_part(2, 3, 0, 0, 0, NULL, "t2");
     set_refused(ST_MODEL, "set-00002-of-00003.gguf': a file of its own", "expected part 2 of 3");
     write_tmp("set-00002-of-00003.gguf", "<html>", 6);
-    set_refused(ST_MODEL, "set-00002-of-00003.gguf': not a GGUF file but a web page", "part 2 of 3");
+    set_refused(ST_MODEL, "set-00002-of-00003.gguf': not a GGUF file but a web page",
+                "part 2 of 3");
     good_set();
     split_part(1, 3, 4, 0, 3, "test", "t1");
     split_part(2, 3, 4, 1, 3, "test", "t2");
@@ -986,7 +994,8 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Change bytes at random: opening succeeds or fails with a message; what is returned can be walked. */
+/* Change bytes at random: opening succeeds or fails with a message; what is returned can be walked.
+ */
 static void test_random_damage(void **state)
 {
     static struct buf good;
@@ -1010,7 +1019,7 @@ static void test_random_damage(void **state)
         for (unsigned k = 0; k < n_hits; k++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             exact[(seed >> 33) % n] = seed >> 20 & 1 ? (unsigned char)(seed >> 56)
-                                                    : (unsigned char)(seed >> 56 & 1 ? 255 : 0);
+                                                     : (unsigned char)(seed >> 56 & 1 ? 255 : 0);
         }
         if (gguf_open_memory(&g, exact, n, "label", &e)) {
             clean(e.msg);
@@ -1037,15 +1046,15 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_values), cmocka_unit_test(test_typed_errors),
-        cmocka_unit_test(test_print),         cmocka_unit_test(test_small_file),
-        cmocka_unit_test(test_limits_met),    cmocka_unit_test(test_cut_everywhere),
+        cmocka_unit_test(test_golden_values),   cmocka_unit_test(test_typed_errors),
+        cmocka_unit_test(test_print),           cmocka_unit_test(test_small_file),
+        cmocka_unit_test(test_limits_met),      cmocka_unit_test(test_cut_everywhere),
         cmocka_unit_test(test_damaged_numbers), cmocka_unit_test(test_products),
-        cmocka_unit_test(test_alignment),     cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_many_tensors),  cmocka_unit_test(test_look_alikes),
-        cmocka_unit_test(test_not_files),     cmocka_unit_test(test_odd_path),
-        cmocka_unit_test(test_split),         cmocka_unit_test(test_split_golden),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_alignment),       cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_many_tensors),    cmocka_unit_test(test_look_alikes),
+        cmocka_unit_test(test_not_files),       cmocka_unit_test(test_odd_path),
+        cmocka_unit_test(test_split),           cmocka_unit_test(test_split_golden),
+        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_random_damage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,8 @@ static const char *golden_path(void)
     return path;
 }
 
-static void put_raw(struct gguf_writer *w, const char *key, enum gguf_type type, const void *p, size_t n)
+static void put_raw(struct gguf_writer *w, const char *key, enum gguf_type type, const void *p,
+                    size_t n)
 {
     char name[32];
     struct gguf_kv kv = {.key = name, .type = type, .elem = type, .n = 1, .raw = p, .n_raw = n};
@@ -291,8 +292,8 @@ static void five_dims(struct gguf_writer *w)
 }
 static void long_name(struct gguf_writer *w)
 {
-    gguf_put_tensor(w, "0123456789012345678901234567890123456789012345678901234567890123", DT_F32, 1,
-                    (int64_t[]){1}, one);
+    gguf_put_tensor(w, "0123456789012345678901234567890123456789012345678901234567890123", DT_F32,
+                    1, (int64_t[]){1}, one);
 }
 static void huge(struct gguf_writer *w)
 {
