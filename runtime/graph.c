@@ -10,9 +10,9 @@
 
 /* ---- pool ---- */
 
-enum status pool_init(struct pool *p, int cap, struct err *e)
+enum status tensor_pool_init(struct tensor_pool *p, int cap, struct err *e)
 {
-    *p = (struct pool){0};
+    *p = (struct tensor_pool){0};
     p->t = mem_array((size_t)cap, sizeof *p->t);
     if (!p->t)
         return err_nomem(e, "graph metadata", (size_t)cap * sizeof *p->t);
@@ -20,19 +20,19 @@ enum status pool_init(struct pool *p, int cap, struct err *e)
     return ST_OK;
 }
 
-void pool_release(struct pool *p)
+void tensor_pool_release(struct tensor_pool *p)
 {
     mem_free(p->t);
-    *p = (struct pool){0};
+    *p = (struct tensor_pool){0};
 }
 
-void pool_reset(struct pool *p)
+void tensor_pool_reset(struct tensor_pool *p)
 {
     p->used = 0;
     p->wanted = 0;
 }
 
-struct tensor *pool_new(struct pool *p)
+struct tensor *tensor_pool_new(struct tensor_pool *p)
 {
     struct tensor *t;
 
@@ -44,7 +44,7 @@ struct tensor *pool_new(struct pool *p)
     return t;
 }
 
-size_t pool_bytes(const struct pool *p)
+size_t tensor_pool_bytes(const struct tensor_pool *p)
 {
     return (size_t)p->cap * sizeof *p->t;
 }
@@ -65,7 +65,7 @@ enum status graph_init(struct graph *g, int cap, struct err *e)
     *g = (struct graph){0};
     while (n_slots < 4 * cap)
         n_slots *= 2;
-    st = pool_init(&g->pool, cap, e);
+    st = tensor_pool_init(&g->pool, cap, e);
     if (st)
         return st;
     g->cap = 2 * cap;
@@ -88,7 +88,7 @@ enum status graph_init(struct graph *g, int cap, struct err *e)
 
 void graph_release(struct graph *g)
 {
-    pool_release(&g->pool);
+    tensor_pool_release(&g->pool);
     mem_free(g->nodes);
     mem_free(g->leafs);
     mem_free(g->keys);
@@ -103,7 +103,7 @@ void graph_reset(struct graph *g)
     /* A number, not state: it only has to differ from every earlier one of the process. */
     static _Atomic uint64_t last_uid;
 
-    pool_reset(&g->pool);
+    tensor_pool_reset(&g->pool);
     memset(g->keys, 0, (size_t)g->n_slots * sizeof(*g->keys));
     g->n_nodes = 0;
     g->n_leafs = 0;
@@ -123,7 +123,7 @@ enum status graph_status(const struct graph *g, struct err *e)
 
 size_t graph_bytes(const struct graph *g)
 {
-    return pool_bytes(&g->pool) + (size_t)g->cap * 2 * sizeof(*g->nodes) +
+    return tensor_pool_bytes(&g->pool) + (size_t)g->cap * 2 * sizeof(*g->nodes) +
            (size_t)g->n_slots * (sizeof(*g->keys) + sizeof *g->uses + sizeof *g->index) +
            (size_t)g->cap_stack * sizeof *g->stack;
 }
@@ -289,7 +289,7 @@ void graph_select(struct graph *g, struct tensor *const *outs, int n, int which)
 static struct tensor *make(struct graph *g, enum op op, int n_needed, struct tensor *a,
                            struct tensor *b, struct tensor *c, struct tensor *d)
 {
-    struct tensor *t = pool_new(&g->pool);
+    struct tensor *t = tensor_pool_new(&g->pool);
     struct tensor *src[4] = {a, b, c, d};
 
     if (!t || g->err.code)

@@ -22,25 +22,25 @@
 
 /* ---- pool: tensors that live and die together ---- */
 
-struct pool {
+struct tensor_pool {
     struct tensor *t; /* [cap], owned */
     int cap, used;
     int wanted; /* tensors asked for since the last reset; > cap after an overflow */
 };
 
-enum status pool_init(struct pool *p, int cap, struct err *e);
-void pool_release(struct pool *p);
-void pool_reset(struct pool *p);
+enum status tensor_pool_init(struct tensor_pool *p, int cap, struct err *e);
+void tensor_pool_release(struct tensor_pool *p);
+void tensor_pool_reset(struct tensor_pool *p);
 /* A zeroed tensor, or NULL when the pool is full (`wanted` still counts it). */
-struct tensor *pool_new(struct pool *p);
-size_t pool_bytes(const struct pool *p);
+struct tensor *tensor_pool_new(struct tensor_pool *p);
+size_t tensor_pool_bytes(const struct tensor_pool *p);
 
 /* ---- graph ---- */
 
 enum graph_order { ORDER_LEFT_TO_RIGHT, ORDER_RIGHT_TO_LEFT };
 
 struct graph {
-    struct pool pool;
+    struct tensor_pool pool;
     struct tensor **nodes; /* [n_nodes] */
     struct tensor **leafs; /* [n_leafs] */
     int n_nodes, n_leafs;

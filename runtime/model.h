@@ -20,7 +20,7 @@ struct model {
     struct gguf *file;        /* owned */
     const struct arch *arch;  /* row of arch.def */
     struct hparams hp;
-    struct tensor **weights;  /* arch's tensors in table order; see arch.h. NULL = optional and absent */
+    struct tensor **weights;  /* the structs of pointers of arch.h; NULL = optional and absent */
     int n_weights;            /* entries of weights */
     uint64_t n_weight_bytes;  /* bytes of the weights that are used */
     uint64_t n_params;        /* elements of the weights that are used */

@@ -34,7 +34,8 @@ struct session_options {
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
     void (*progress)(void *ctx, uint32_t n_done, uint32_t n_total); /* after each micro-batch; may be NULL */
     void *progress_ctx;
-    exec_watch *watch;         /* may be NULL; see exec.h (--dump-node) */
+    exec_watch *watch;         /* may be NULL; see exec.h (--dump-node). A watch that stops a replay ends
+                                  session_eval with ST_CANCELLED */
     void *watch_ctx;
 };
 
@@ -72,7 +73,7 @@ struct session_stats {
     uint64_t evals;         /* micro-batches evaluated */
     uint64_t graphs_built;
     uint64_t graphs_reused;
-    uint64_t rebuilds[16];  /* by enum reuse_reason (runtime/reuse.h) */
+    uint64_t rebuilds[16];  /* by reason: session_rebuild_name */
     uint64_t check_failures; /* --check-reuse: steps whose bits differed */
     uint64_t n_kv_bytes;     /* KV cache */
     uint64_t n_graph_bytes;  /* metadata: pools and graphs */

@@ -21,7 +21,7 @@
 #include "gguf/dtype.h"
 #include "gguf/quants.h"
 
-#define MAT_CHUNK 1024 /* elements of k that one vector accumulator sums; whole blocks of every type */
+#define MAT_CHUNK 768 /* elements of k per vector accumulator: whole blocks of every type; a register block fits L1 */
 
 struct cpu_kernels {
     const char *isa;

@@ -23,6 +23,7 @@
 #define VF 4
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(16)));
 
 static inline vf vf_zero(void)
 {
@@ -106,7 +107,7 @@ static inline vi vi_half(vi a)
 }
 static inline vf vi_pow2(vi n)
 {
-    return (vf)((n + 127) << 23);
+    return (vf)((vu)(n + 127) << 23);
 }
 static inline void vf_sum4(vf a, vf b, vf c, vf d, float out[4])
 {

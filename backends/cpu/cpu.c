@@ -1,0 +1,281 @@
+/*
+ * The CPU device: table of ops, and the walk of a span.
+ *
+ * A span is one job of the pool. All its threads walk the nodes; a barrier separates nodes, save between
+ * two small ones, which thread 0 computes alone. The last thread at a barrier looks for cancellation and
+ * failure, so that all threads leave after the same node.
+ */
+#include "backends/cpu/cpu.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backends/cpu/ops.h"
+#include "backends/cpu/pool.h"
+#include "gguf/base/mem.h"
+
+/* An empty cell is an op that this device does not compute. */
+static const struct cpu_op *const table[OP_COUNT] = {
+    [OP_CONT] = &cpu_op_cont,
+    [OP_GET_ROWS] = &cpu_op_get_rows,
+    [OP_SET_ROWS] = &cpu_op_set_rows,
+    [OP_ADD] = &cpu_op_add,
+    [OP_MUL] = &cpu_op_mul,
+    [OP_SCALE] = &cpu_op_scale,
+    [OP_RMS_NORM] = &cpu_op_rms_norm,
+    [OP_ROPE] = &cpu_op_rope,
+    [OP_GLU] = &cpu_op_glu,
+    [OP_MUL_MAT] = &cpu_op_mul_mat,
+    [OP_FLASH_ATTN] = &cpu_op_flash_attn,
+};
+
+#define SMALL 8192 /* elements: below, a barrier costs more than the other threads save */
+
+struct cpu {
+    struct device dev;
+    struct pool *pool;
+    const struct cpu_isa *isa;
+    char desc[96];
+    char names[OP_COUNT][DT_COUNT][32]; /* of kernels, by type of src[0] (of K for attention) */
+};
+
+static const struct buft host_memory = {
+    .name = "CPU", .alignment = MEM_ALIGN, .max_size = SIZE_MAX, .is_host = true};
+
+const struct buft *cpu_buft(void)
+{
+    return &host_memory;
+}
+
+static const struct cpu *cpu_of(const struct device *d)
+{
+    return d->impl;
+}
+
+struct pool *cpu_pool(const struct device *cpu)
+{
+    return cpu_of(cpu)->pool;
+}
+
+void task_fail(const struct cpu_task *k, const struct tensor *t, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+
+    if (atomic_exchange(&k->fault->taken, true))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    err_set(&k->fault->err, ST_MODEL, "node '%s' (%s): %s", t->name, op_name(t->op), text);
+}
+
+/* ---- what it can do ---- */
+
+static bool cpu_supports_op(const struct device *d, const struct tensor *t)
+{
+    (void)d;
+    return tensor_is_noop(t) || (table[t->op] && table[t->op]->supports(t));
+}
+
+static bool cpu_supports_buft(const struct device *d, const struct buft *bt)
+{
+    (void)d;
+    return bt->is_host;
+}
+
+/* Scratch of one thread, rounded so that each starts aligned. */
+static size_t scratch_of(const struct cpu *c, const struct tensor *t)
+{
+    const struct cpu_op *op = table[t->op];
+    size_t n = op && op->scratch ? op->scratch(c->isa, t) : 0;
+
+    return (n + MEM_ALIGN - 1) & ~(size_t)(MEM_ALIGN - 1);
+}
+
+static size_t cpu_work_size(const struct device *d, const struct tensor *t)
+{
+    const struct cpu *c = cpu_of(d);
+
+    return scratch_of(c, t) * (size_t)pool_size(c->pool);
+}
+
+static const char *cpu_kernel_name(const struct device *d, const struct tensor *t)
+{
+    if (!table[t->op])
+        return "";
+    return cpu_of(d)->names[t->op][t->src[t->op == OP_FLASH_ATTN]->type];
+}
+
+/* ---- running a span ---- */
+
+struct job {
+    const struct cpu *cpu;
+    const struct span *span;
+    char *work;
+    atomic_llong next; /* work counter of the node that all share */
+    bool stop;         /* decided by the last thread at a barrier */
+    struct cpu_fault fault;
+};
+
+static bool computes(const struct tensor *t)
+{
+    return (t->flags & TENSOR_COMPUTE) && !tensor_is_noop(t) && tensor_n(t) > 0;
+}
+
+/* First node from i on that is computed; span->n if there is none. */
+static int next_node(const struct span *s, int i)
+{
+    while (i < s->n && !computes(s->nodes[i]))
+        i++;
+    return i;
+}
+
+static bool shared(const struct tensor *t, int nth)
+{
+    return nth > 1 && (table[t->op]->heavy || tensor_n(t) >= SMALL);
+}
+
+/* Between two nodes, one thread only. */
+static void between(void *ctx)
+{
+    struct job *j = ctx;
+
+    atomic_store_explicit(&j->next, 0, memory_order_relaxed);
+    j->stop = atomic_load(&j->fault.taken) || (j->span->cancel && atomic_load(j->span->cancel));
+}
+
+static void run_node(struct job *j, const struct tensor *t, int ith, int nth)
+{
+    atomic_llong own = 0;
+    struct cpu_task k = {
+        .isa = j->cpu->isa,
+        .ith = ith,
+        .nth = nth,
+        .scratch = j->work + (size_t)ith * scratch_of(j->cpu, t),
+        .next = nth > 1 ? &j->next : &own,
+        .fault = &j->fault,
+    };
+
+    table[t->op]->run(&k, t);
+}
+
+static void walk(void *ctx, int ith, int nth)
+{
+    struct job *j = ctx;
+    const struct span *s = j->span;
+
+    for (int i = next_node(s, 0), next; i < s->n && !j->stop; i = next) {
+        bool all = shared(s->nodes[i], nth);
+        next = next_node(s, i + 1);
+        if (all || ith == 0)
+            run_node(j, s->nodes[i], ith, all ? nth : 1);
+        if (next == s->n)
+            break;
+        if (nth == 1)
+            between(j);
+        else if (all || shared(s->nodes[next], nth))
+            pool_barrier(j->cpu->pool, between, j);
+    }
+}
+
+static enum status cpu_compute(struct device *d, const struct span *s, void *work, size_t n_work,
+                               struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    int nth = pool_size(c->pool);
+    struct job j = {.cpu = c, .span = s, .work = work};
+
+    if (s->n_threads > 0 && s->n_threads < nth)
+        nth = s->n_threads;
+    for (int i = 0; i < s->n; i++)
+        assert(!computes(s->nodes[i]) ||
+               (table[s->nodes[i]->op] && cpu_work_size(d, s->nodes[i]) <= n_work));
+    (void)n_work;
+    between(&j);
+    if (!j.stop)
+        pool_run(c->pool, nth, walk, &j);
+    if (atomic_load(&j.fault.taken)) {
+        if (e)
+            *e = j.fault.err;
+        return j.fault.err.code;
+    }
+    if (j.stop)
+        return err_set(e, ST_CANCELLED, "stopped");
+    return ST_OK;
+}
+
+/* ---- life cycle ---- */
+
+static void cpu_free(struct device *d)
+{
+    struct cpu *c = d->impl;
+
+    pool_free(c->pool);
+    mem_free(c);
+}
+
+static const struct device_ops cpu_ops = {
+    .free = cpu_free,
+    .supports_op = cpu_supports_op,
+    .supports_buft = cpu_supports_buft,
+    .work_size = cpu_work_size,
+    .compute = cpu_compute,
+    .kernel_name = cpu_kernel_name,
+};
+
+/* "mul_mat_q4_1_avx2", "get_rows_q6_k_avx2", "flash_attn_f16_avx2"; "add" where all sets share the code. */
+static void name_kernels(struct cpu *c)
+{
+    for (int op = 0; op < OP_COUNT; op++)
+        for (uint32_t t = 0; table[op] && t < DT_COUNT; t++) {
+            char *name = c->names[op][t];
+            bool typed = op == OP_MUL_MAT || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
+            if (!dtype_known(t))
+                continue;
+            snprintf(name, sizeof c->names[op][t], "%s%s%s%s%s", op_name((enum op)op), typed ? "_" : "",
+                     typed ? dtype_name((enum dtype)t) : "", table[op]->isa_in_name ? "_" : "",
+                     table[op]->isa_in_name ? c->isa->name : "");
+            for (; *name; name++)
+                *name = (char)tolower((unsigned char)*name);
+        }
+}
+
+enum status cpu_open(struct device **out, const struct device_options *opt, struct err *e)
+{
+    struct cpu *c = mem_zalloc(sizeof *c);
+    int n_threads = opt->n_threads ? opt->n_threads : usable_cores();
+    char brand[64];
+    enum status st;
+
+    *out = NULL;
+    if (!c)
+        return err_nomem(e, "CPU device", sizeof *c);
+    if (n_threads < 1 || n_threads > POOL_MAX) {
+        st = opt->n_threads ? err_set(e, ST_USAGE, "number of threads is %d, expected 1 to %d",
+                                      n_threads, POOL_MAX)
+                            : ST_OK;
+        if (st)
+            goto fail;
+        n_threads = POOL_MAX;
+    }
+    st = cpu_isa_select(&c->isa, opt->isa, e);
+    if (st)
+        goto fail;
+    st = pool_new(&c->pool, n_threads, e);
+    if (st)
+        goto fail;
+    name_kernels(c);
+    snprintf(c->desc, sizeof c->desc, "%s, %s", cpu_brand(brand, sizeof brand), c->isa->name);
+    c->dev = (struct device){.ops = &cpu_ops, .name = "CPU", .desc = c->desc, .kind = DEVICE_CPU,
+                             .buft = &host_memory, .impl = c};
+    *out = &c->dev;
+    return ST_OK;
+fail:
+    pool_free(c->pool);
+    mem_free(c);
+    return st;
+}

@@ -1,0 +1,90 @@
+/*
+ * The command line: one table row per option gives names, parsing, range, help text and the commands that
+ * take it. Errors are ST_USAGE and name the option as it was typed, the value, and what was expected.
+ */
+#ifndef GGRUN_CLI_OPTIONS_H
+#define GGRUN_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gguf/base/status.h"
+#include "gguf/base/text.h"
+#include "runtime/sampler.h"
+
+struct cJSON;
+
+enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_HELP, CMD_COUNT };
+
+/* Words of the command line that say where a text comes from, in their order. */
+struct source {
+    enum { SOURCE_WORD, SOURCE_TEXT, SOURCE_FILE } kind; /* PROMPT, -p, -f */
+    const char *arg; /* the text, or a path; "-" as a path is stdin */
+};
+
+struct int_list {
+    int32_t *v; /* owned */
+    int n;
+};
+
+struct options {
+    enum command cmd;
+    const char *topic; /* help: name of a command, or NULL */
+
+    const char **models; /* [n_models], owned array; bench takes several, the others one */
+    int n_models;        /* 0: the embedded model */
+    bool no_mmap, check_tensors;
+
+    struct source *sources; /* [n_sources], owned */
+    int n_sources;
+    const char *system, *chat_template; /* NULL: not given */
+    bool chat, raw, no_bos, no_special;
+    bool decode;
+    const char *ids; /* --ids, unparsed; NULL: not given */
+
+    int32_t n_predict; /* -1: until the end of the text or of the context */
+    bool ignore_eos, seed_given;
+    struct sampler_options sampling;
+
+    int32_t n_ctx;                /* 0: as the model says, at most 4096 */
+    int32_t n_batch, n_ubatch;    /* 0: default */
+    int32_t n_threads, n_threads_batch; /* 0: default */
+    int32_t type_k, type_v;       /* index into kv_types */
+    bool no_reuse, check_reuse;
+    const char *isa; /* NULL: the best here */
+    int32_t blas;    /* 1: on */
+
+    struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
+    int32_t repetitions, format; /* format: index into bench_formats */
+
+    const char *output; /* -o FILE; NULL: not given */
+    bool json;
+    int32_t top; /* 0: default */
+    bool keys, tensors, check;
+
+    int32_t sched_debug;
+    bool alloc_debug, exec_debug, stats, verbose, quiet;
+    const char *dump_node, *dump_file;
+    bool help, version, words;
+};
+
+/* Values of -ctk and -ctv, and of bench -o, in the order of their indices. */
+enum { KV_F16, KV_F32 };
+enum { FORMAT_MD, FORMAT_JSON, FORMAT_JSONL, FORMAT_CSV };
+
+/* argv[0] is the program. *o is released with options_release, after a failure too. */
+enum status options_parse(struct options *o, int argc, char **argv, struct err *e);
+void options_release(struct options *o);
+
+const char *command_name(enum command c);
+/* One line about what it does. */
+const char *command_summary(enum command c);
+bool command_find(const char *name, enum command *out);
+
+/* Help: of the program, of one command; the table as JSON; the words that may follow a command. */
+void help_program(struct text *t);
+void help_command(struct text *t, enum command c);
+struct cJSON *help_json(void); /* NULL when memory is short */
+void help_words(struct text *t, enum command c);
+
+#endif

@@ -1,0 +1,289 @@
+/*
+ * ggrun run: continue a text, or answer a request.
+ */
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/prompt.h"
+#include "cli/setup.h"
+#include "runtime/chat.h"
+#include "runtime/sampler.h"
+
+struct run {
+    struct cli *c;
+    struct setup s;
+    struct prompt prompt;
+    struct tokens ids; /* of the prompt */
+    struct sampler *sampler;
+    struct detok detok;
+    struct text pending; /* bytes of the answer that may end inside a character */
+    bool nothing_to_answer;
+};
+
+static void run_release(struct run *r)
+{
+    sampler_free(r->sampler);
+    tokens_release(&r->ids);
+    text_release(&r->prompt.text);
+    text_release(&r->pending);
+    setup_release(&r->s);
+}
+
+/* ---- from the text to ids ---- */
+
+static enum status check_flags(const struct options *o, struct err *e)
+{
+    const char *chat_flag = o->chat            ? "--chat"
+                            : o->system        ? "--system"
+                            : o->chat_template ? "--chat-template"
+                                               : NULL;
+
+    if (o->raw && chat_flag)
+        return err_set(e, ST_USAGE, "--raw and %s exclude each other", chat_flag);
+    return ST_OK;
+}
+
+/* A request (put into the chat template) or a text to continue? */
+static bool is_chat(const struct run *r)
+{
+    const struct options *o = r->c->opt;
+
+    if (o->chat || o->system || o->chat_template)
+        return true;
+    return !o->raw && !o->n_models && r->prompt.plain;
+}
+
+/* Replace the prompt's text by the rendered conversation. */
+static enum status apply_template(struct run *r, struct err *e)
+{
+    const struct options *o = r->c->opt;
+    struct chat_message m[2];
+    struct text *user = &r->prompt.text, out = {0};
+    struct chat chat;
+    size_t n = 0;
+    enum status st = chat_find(&chat, o->chat_template, r->s.file, e);
+
+    if (st) {
+        chat_release(&chat);
+        return st;
+    }
+    if (!r->prompt.from_word && user->n && user->p[user->n - 1] == '\n')
+        user->n--; /* the newline that ends a line of input is not part of the request */
+    if (!user->n) {
+        chat_release(&chat);
+        if (r->prompt.from_word)
+            return err_set(e, ST_USAGE, "the request is empty");
+        r->nothing_to_answer = true; /* the input has ended before a request */
+        return ST_OK;
+    }
+    if (o->system)
+        m[n++] = (struct chat_message){"system", o->system, strlen(o->system)};
+    m[n++] = (struct chat_message){"user", user->p, user->n};
+    st = chat_render(&chat, m, n, true, &out, e);
+    chat_release(&chat);
+    text_release(user);
+    *user = out;
+    return st;
+}
+
+static enum status encode_prompt(struct run *r, struct err *e)
+{
+    const struct options *o = r->c->opt;
+    const struct vocab *v = r->s.vocab;
+    unsigned flags = (o->no_bos ? 0 : ENC_BOS) | (o->no_special ? 0 : ENC_SPECIAL);
+    enum status st;
+
+    if (!vocab_has_text(v))
+        return err_set(e, ST_UNSUPPORTED,
+                       "the file has no vocabulary to read a text with; 'ggrun logits --ids' works "
+                       "without");
+    if (is_chat(r)) {
+        st = apply_template(r, e);
+        if (st || r->nothing_to_answer)
+            return st;
+        flags |= ENC_SPECIAL; /* the template's own marks */
+    }
+    st = vocab_encode(v, r->prompt.text.p ? r->prompt.text.p : "", r->prompt.text.n, flags, &r->ids,
+                      e);
+    if (st || r->ids.n)
+        return st;
+    if (vocab_bos(v) == VOCAB_NONE)
+        return err_set(e, ST_USAGE,
+                       "the text is empty, and the model has no token to begin a text with");
+    tokens_add(&r->ids, vocab_bos(v));
+    return r->ids.failed ? err_nomem(e, "the prompt", sizeof *r->ids.id) : ST_OK;
+}
+
+static enum status check_length(const struct run *r, struct err *e)
+{
+    uint32_t n_ctx = session_n_ctx(r->s.session);
+
+    if (r->ids.n > n_ctx)
+        return err_set(e, ST_USAGE,
+                       "the prompt has %zu tokens, the context holds %u; give a shorter text or -c",
+                       r->ids.n, n_ctx);
+    return ST_OK;
+}
+
+/* ---- generation ---- */
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    struct timespec t;
+
+    if (getentropy(&seed, sizeof seed) == 0)
+        return seed;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
+}
+
+static enum status make_sampler(struct run *r, struct err *e)
+{
+    struct sampler_options so = r->c->opt->sampling;
+    const struct vocab *v = r->s.vocab;
+    int32_t n = (int32_t)r->s.model->hp.n_vocab;
+    enum status st;
+
+    if (!r->c->opt->seed_given)
+        so.seed = random_seed();
+    log_info("seed %llu", (unsigned long long)so.seed);
+    st = sampler_new(&r->sampler, &so, n, session_n_ctx(r->s.session), e);
+    for (int32_t id = 0; !st && id < n; id++) {
+        bool no_text = id >= vocab_n_tokens(v); /* padding of the output layer */
+        if (no_text || (r->c->opt->ignore_eos && vocab_is_eog(v, id)))
+            st = sampler_ban(r->sampler, id, e);
+    }
+    for (size_t i = 0; !st && i < r->ids.n; i++)
+        sampler_accept(r->sampler, r->ids.id[i]);
+    return st;
+}
+
+/* Print what of the answer is complete, in whole characters. */
+static enum status emit(struct run *r, int32_t id, struct err *e)
+{
+    struct text *t = &r->pending;
+    enum status st = detok_add(&r->detok, id, t, e);
+    size_t n;
+
+    if (st || !t->n)
+        return st;
+    n = utf8_complete(t->p, t->n);
+    st = out_write(r->c->out, t->p, n, e);
+    memmove(t->p, t->p + n, t->n - n + 1);
+    t->n -= n;
+    return st;
+}
+
+static enum status at_limit(struct run *r, struct err *e)
+{
+    uint32_t n_ctx = session_n_ctx(r->s.session), n_train = r->s.model->hp.n_ctx_train;
+
+    err_set(e, ST_LIMIT, "stopped at the context limit of %u tokens (%llu of the prompt)", n_ctx,
+            (unsigned long long)r->s.n_prompt);
+    if (n_train > n_ctx)
+        err_set(e, ST_LIMIT,
+                "stopped at the context limit of %u tokens (%llu of the prompt); the model allows "
+                "-c %u",
+                n_ctx, (unsigned long long)r->s.n_prompt, n_train);
+    return ST_LIMIT;
+}
+
+/* Sample, print and evaluate until the text, -n or the context ends. */
+static enum status generate(struct run *r, struct err *e)
+{
+    int32_t max = r->c->opt->n_predict;
+    uint64_t start = now_us();
+    enum status st = ST_OK;
+
+    while (!st && (max < 0 || r->s.n_generated < (uint64_t)max)) {
+        int32_t id;
+        st = sampler_sample(r->sampler, session_logits(r->s.session), &id, e);
+        if (st || vocab_is_eog(r->s.vocab, id))
+            break;
+        sampler_accept(r->sampler, id);
+        st = emit(r, id, e);
+        if (!r->s.n_generated++)
+            r->s.first_token_us = r->s.prompt_us + now_us() - start;
+        if (st || r->s.n_generated == (uint64_t)max)
+            break;
+        if (session_n_past(r->s.session) == session_n_ctx(r->s.session))
+            st = at_limit(r, e);
+        else
+            st = session_eval(r->s.session, &id, 1, WANT_LAST, NULL, NULL, e);
+    }
+    r->s.decode_us = now_us() - start;
+    return st;
+}
+
+/* Half a character at the end is dropped: UTF-8 is never printed in halves. */
+static void finish_answer(struct run *r)
+{
+    if (r->pending.n)
+        log_info("the answer ends inside a character: %zu bytes are not shown", r->pending.n);
+    if (r->c->out->answer_open)
+        out_write(r->c->out, "\n", 1, NULL);
+}
+
+static enum status load(struct run *r, struct err *e)
+{
+    struct session_options so;
+    uint64_t start = now_us();
+    enum status st = setup_all(&r->s, e);
+
+    if (!st)
+        st = encode_prompt(r, e);
+    if (st || r->nothing_to_answer)
+        return st;
+    setup_session_options(&r->s, &so);
+    st = setup_session(&r->s, &so, e);
+    if (!st)
+        st = check_length(r, e);
+    if (!st)
+        st = make_sampler(r, e);
+    r->s.load_us = now_us() - start;
+    return st;
+}
+
+static enum status answer(struct run *r, struct err *e)
+{
+    uint64_t start = now_us();
+    enum status st;
+
+    out_progress(r->c->out, "prompt", 0);
+    st = session_eval(r->s.session, r->ids.id, (uint32_t)r->ids.n, WANT_LAST, NULL, NULL, e);
+    out_progress_end(r->c->out);
+    if (st)
+        return st;
+    r->s.prompt_us = now_us() - start;
+    r->s.n_prompt = r->ids.n;
+    detok_init(&r->detok, r->s.vocab, false);
+    detok_resume(&r->detok);
+    text_reserve(&r->pending, 4096); /* a token's bytes, so that no step allocates */
+    st = generate(r, e);
+    finish_answer(r);
+    return st;
+}
+
+enum status cmd_run(struct cli *c, struct err *e)
+{
+    struct run r = {.c = c};
+    enum status st;
+
+    setup_init(&r.s, c);
+    st = check_flags(c->opt, e);
+    if (!st)
+        st = sampler_check(&c->opt->sampling, e);
+    if (!st)
+        st = prompt_read(&r.prompt, c, e);
+    if (!st)
+        st = load(&r, e);
+    if (!st && !r.nothing_to_answer) {
+        st = setup_finish(&r.s, answer(&r, e), e);
+        setup_print_stats(&r.s);
+    }
+    run_release(&r);
+    return st;
+}

@@ -1,0 +1,77 @@
+#include "runtime/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ARCH(name) extern const struct arch arch_##name;
+#include "runtime/arch.def"
+
+#define ARCH(name) &arch_##name,
+static const struct arch *const archs[] = {
+#include "runtime/arch.def"
+};
+
+#define N_ARCHS ((int)(sizeof archs / sizeof archs[0]))
+
+const struct arch *arch_find(const char *name, size_t n)
+{
+    for (int i = 0; i < N_ARCHS; i++) {
+        if (strlen(archs[i]->name) == n && memcmp(archs[i]->name, name, n) == 0)
+            return archs[i];
+    }
+    return NULL;
+}
+
+const char *arch_name(int i)
+{
+    return i >= 0 && i < N_ARCHS ? archs[i]->name : NULL;
+}
+
+int64_t arch_dim(const struct hparams *hp, enum dim d)
+{
+    switch (d) {
+    case D_NONE:
+        return 1;
+    case D_EMBD:
+        return hp->n_embd;
+    case D_Q:
+        return (int64_t)hp->n_head * hp->n_embd_head_k;
+    case D_K:
+        return (int64_t)hp->n_head_kv * hp->n_embd_head_k;
+    case D_V:
+        return (int64_t)hp->n_head_kv * hp->n_embd_head_v;
+    case D_O:
+        return (int64_t)hp->n_head * hp->n_embd_head_v;
+    case D_FF:
+        return hp->n_ff;
+    case D_VOCAB:
+        return hp->n_vocab;
+    case D_ROT_HALF:
+        return hp->n_rot / 2;
+    }
+    return 1;
+}
+
+int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne[TENSOR_DIMS])
+{
+    int n_dims = t->ne[1] == D_NONE ? 1 : 2;
+
+    for (int i = 0; i < TENSOR_DIMS; i++)
+        ne[i] = i < n_dims ? arch_dim(hp, t->ne[i]) : 1;
+    return n_dims;
+}
+
+void arch_tensor_name(const struct arch_tensor *t, uint32_t il, char out[TENSOR_NAME])
+{
+    const char *p = strstr(t->name, "%d");
+
+    if (p)
+        snprintf(out, TENSOR_NAME, "%.*s%u%s", (int)(p - t->name), t->name, il, p + 2);
+    else
+        snprintf(out, TENSOR_NAME, "%s", t->name);
+}
+
+int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il)
+{
+    return arch_per_layer(t) ? a->n_globals + (int)il * a->n_layer + t->slot : t->slot;
+}

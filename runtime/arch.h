@@ -1,0 +1,112 @@
+/*
+ * Architectures: data plus one function. To add one: models/<name>.c and a row in arch.def; the loader,
+ * the shape checks, `info` and the random models of the tests read its table of tensors, and nobody else
+ * asks which architecture it is.
+ *
+ * Weights land in two structs that hold nothing but pointers to tensors: the architecture's `globals`, once,
+ * and its `layer`, once per layer. model->weights is these structs one after the other:
+ *
+ *     weights: | globals | layer 0 | layer 1 | ... |      a row's slot = index of its pointer in its struct
+ */
+#ifndef GGRUN_RUNTIME_ARCH_H
+#define GGRUN_RUNTIME_ARCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backends/tensor.h"
+#include "gguf/base/status.h"
+#include "gguf/reader.h"
+#include "runtime/hparams.h"
+#include "runtime/model.h"
+
+struct graph;
+struct inputs;
+struct kvcache;
+struct reuse_facts;
+
+/* Sizes in terms of hyperparameters; arch_dim gives the number. */
+enum dim {
+    D_NONE,     /* no such dimension */
+    D_EMBD,     /* n_embd */
+    D_Q,        /* n_head * n_embd_head_k */
+    D_K,        /* n_head_kv * n_embd_head_k */
+    D_V,        /* n_head_kv * n_embd_head_v */
+    D_O,        /* n_head * n_embd_head_v: what attention gives */
+    D_FF,       /* n_ff */
+    D_VOCAB,    /* n_vocab */
+    D_ROT_HALF, /* n_rot / 2 */
+};
+
+/* The op that reads a weight decides which types it may have. */
+enum weight_use {
+    USE_MATRIX, /* MUL_MAT: any float or quantised type */
+    USE_ROWS,   /* GET_ROWS: likewise */
+    USE_VECTOR, /* norms, biases, RoPE factors: f32 */
+};
+
+enum weight_place { PLACE_INPUT, PLACE_LAYER, PLACE_OUTPUT };
+
+struct arch_tensor {
+    const char *name; /* in files; "%d" stands for the layer, and makes the tensor one per layer */
+    int slot;         /* index of its pointer in globals or, with "%d", in layer: ARCH_SLOT */
+    enum dim ne[2];   /* innermost first */
+    enum weight_use use;
+    enum weight_place place; /* which part of the model it goes with, when devices share one */
+    bool optional;
+    const char *instead; /* name of the tensor that takes the place of an absent one (tied output) */
+};
+
+#define ARCH_SLOT(type, field) ((int)(offsetof(type, field) / sizeof(struct tensor *)))
+#define ARCH_SLOTS(type)       ((int)(sizeof(type) / sizeof(struct tensor *)))
+
+/* What a build sees: the model and plain facts. Equal facts give an equal graph. */
+struct build {
+    struct graph *g;
+    const struct model *m;
+    const struct kvcache *kv;
+    const struct reuse_facts *f;
+    struct inputs *in;     /* filled with the graph's inputs */
+    struct tensor *logits; /* set by build: [n_vocab, n_outputs]; NULL when there are no outputs */
+};
+
+struct arch {
+    const char *name;
+    enum rope_mode rope;
+    const struct arch_tensor *tensors;
+    int n_tensors;
+    int n_globals, n_layer; /* slots of the two structs */
+    /* Refuse what the file asks for and we cannot do; optional. */
+    enum status (*check)(const struct hparams *hp, const struct gguf *g, struct err *e);
+    /* One micro-batch as a graph. Errors stay in b->g. */
+    void (*build)(struct build *b);
+};
+
+/* NULL when there is none of that name. */
+const struct arch *arch_find(const char *name, size_t n);
+/* Name of row i, NULL beyond the last. */
+const char *arch_name(int i);
+
+int64_t arch_dim(const struct hparams *hp, enum dim d);
+static inline bool arch_per_layer(const struct arch_tensor *t)
+{
+    return t->place == PLACE_LAYER;
+}
+/* Expected sizes of a row, 1 beyond its last; returns the number of dimensions. */
+int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne[TENSOR_DIMS]);
+/* Name in files; `il` is ignored for tensors that are there once. */
+void arch_tensor_name(const struct arch_tensor *t, uint32_t il, char out[TENSOR_NAME]);
+/* Index in model->weights. */
+int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il);
+
+/* The weights of a loaded model as the architecture's own structs. */
+static inline const void *arch_globals(const struct model *m)
+{
+    return m->weights;
+}
+static inline const void *arch_layer(const struct model *m, uint32_t il)
+{
+    return m->weights + m->arch->n_globals + (size_t)il * (size_t)m->arch->n_layer;
+}
+
+#endif

@@ -1,0 +1,256 @@
+#include "runtime/hparams.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gguf/base/text.h"
+
+#define N_MAX (1u << 28) /* no width, head count or vocabulary of a real model comes near */
+
+/* A sticky reader: after the first failure later reads do nothing, so the keys read as a list. */
+struct keys {
+    const struct gguf *g;
+    const char *arch;
+    struct err *e;
+    enum status st;
+    char key[128]; /* of the last read, with the architecture in front */
+};
+
+static const char *full_key(struct keys *k, const char *name)
+{
+    snprintf(k->key, sizeof k->key, "%s.%s", k->arch, name);
+    return k->key;
+}
+
+static bool has(struct keys *k, const char *name)
+{
+    return gguf_find(k->g, full_key(k, name)) != NULL;
+}
+
+static void check_u32(struct keys *k, uint32_t v, uint32_t lo, uint32_t hi)
+{
+    if (!k->st && (v < lo || v > hi))
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected %u to %u", k->key, v, lo, hi);
+}
+
+/* *out holds the default; an absent optional key leaves it. */
+static void get_u32(struct keys *k, const char *name, bool required, uint32_t lo, uint32_t hi,
+                    uint32_t *out)
+{
+    if (k->st)
+        return;
+    k->st = gguf_get_u32(k->g, full_key(k, name), required, out, k->e);
+    check_u32(k, *out, lo, hi);
+}
+
+/*
+ * A number that some architectures give per layer, as an array. What differs from layer to layer is
+ * refused by name until an architecture needs it.
+ */
+static void get_u32_per_layer(struct keys *k, const char *name, bool required, uint32_t n_layer,
+                              uint32_t hi, uint32_t *out)
+{
+    const struct gguf_kv *kv;
+
+    if (k->st)
+        return;
+    kv = gguf_find(k->g, full_key(k, name));
+    if (!kv || kv->type != GGUF_ARR) {
+        get_u32(k, name, required, 1, hi, out);
+        return;
+    }
+    if (!gguf_type_is_int(kv->elem) || kv->n != n_layer) {
+        k->st =
+            err_set(k->e, ST_MODEL,
+                    "key '%s' is an array of %llu %s, expected one integer or one per layer (%u)",
+                    k->key, (unsigned long long)kv->n, gguf_type_name(kv->elem), n_layer);
+        return;
+    }
+    for (uint64_t i = 0; i < kv->n && !k->st; i++) {
+        int64_t v = gguf_kv_int(kv, i), first = gguf_kv_int(kv, 0);
+
+        if (v < 1 || v > hi)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' is %lld for layer %llu, expected 1 to %u",
+                            k->key, (long long)v, (unsigned long long)i, hi);
+        else if (v != first)
+            k->st =
+                err_set(k->e, ST_UNSUPPORTED,
+                        "key '%s' is %lld for layer 0 and %lld for layer %llu; layers that differ "
+                        "are not supported",
+                        k->key, (long long)first, (long long)v, (unsigned long long)i);
+        else
+            *out = (uint32_t)v;
+    }
+}
+
+/* A finite number above (or, with zero_ok, not below) 0. */
+static void get_f32(struct keys *k, const char *name, bool required, bool zero_ok, float *out)
+{
+    if (k->st)
+        return;
+    k->st = gguf_get_f32(k->g, full_key(k, name), required, out, k->e);
+    if (!k->st && (!isfinite(*out) || *out < 0 || (*out == 0 && !zero_ok)))
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %g, expected a finite number %s 0", k->key,
+                        (double)*out, zero_ok ? "not below" : "above");
+}
+
+/* ---- groups of keys ---- */
+
+static void read_vocab_size(struct keys *k, struct hparams *hp)
+{
+    const struct gguf_kv *tokens = gguf_find(k->g, "tokenizer.ggml.tokens");
+    const struct gguf_tensor *embd = gguf_find_tensor(k->g, "token_embd.weight");
+    bool given = has(k, "vocab_size");
+
+    get_u32(k, "vocab_size", false, given ? 1 : 0, N_MAX, &hp->n_vocab);
+    if (k->st)
+        return;
+    if (tokens && tokens->type == GGUF_ARR) {
+        if (given && tokens->n != hp->n_vocab)
+            k->st = err_set(k->e, ST_MODEL,
+                            "key '%s' is %u, but 'tokenizer.ggml.tokens' has %llu entries", k->key,
+                            hp->n_vocab, (unsigned long long)tokens->n);
+        else if (tokens->n < 1 || tokens->n > N_MAX)
+            k->st = err_set(k->e, ST_MODEL,
+                            "key 'tokenizer.ggml.tokens' has %llu entries, expected 1 to %u",
+                            (unsigned long long)tokens->n, N_MAX);
+        else
+            hp->n_vocab = (uint32_t)tokens->n;
+    } else if (!given && embd && embd->ne[1] <= N_MAX) {
+        hp->n_vocab = (uint32_t)embd->ne[1];
+    }
+    if (!k->st && !hp->n_vocab)
+        k->st =
+            err_set(k->e, ST_MODEL,
+                    "the vocabulary size is not known: neither '%s', nor 'tokenizer.ggml.tokens', "
+                    "nor the tensor 'token_embd.weight' says it",
+                    k->key);
+}
+
+/* Sizes of a head follow from the width unless both are given. */
+static void read_heads(struct keys *k, struct hparams *hp)
+{
+    bool derived = !has(k, "attention.key_length") || !has(k, "attention.value_length");
+
+    get_u32_per_layer(k, "attention.head_count", true, hp->n_layer, N_MAX, &hp->n_head);
+    hp->n_head_kv = hp->n_head;
+    get_u32_per_layer(k, "attention.head_count_kv", false, hp->n_layer, N_MAX, &hp->n_head_kv);
+    if (k->st)
+        return;
+    if (hp->n_head % hp->n_head_kv) {
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of head_count %u",
+                        full_key(k, "attention.head_count_kv"), hp->n_head_kv, hp->n_head);
+        return;
+    }
+    if (derived && hp->n_embd % hp->n_head) {
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of embedding_length %u",
+                        full_key(k, "attention.head_count"), hp->n_head, hp->n_embd);
+        return;
+    }
+    hp->n_embd_head_k = hp->n_embd_head_v = hp->n_embd / hp->n_head;
+    get_u32(k, "attention.key_length", false, 1, N_MAX, &hp->n_embd_head_k);
+    get_u32(k, "attention.value_length", false, 1, N_MAX, &hp->n_embd_head_v);
+    if (k->st)
+        return;
+    if ((uint64_t)hp->n_head * hp->n_embd_head_k > N_MAX ||
+        (uint64_t)hp->n_head * hp->n_embd_head_v > N_MAX)
+        k->st = err_set(k->e, ST_MODEL, "%u heads of %u (keys) and %u (values) are wider than %u",
+                        hp->n_head, hp->n_embd_head_k, hp->n_embd_head_v, N_MAX);
+}
+
+static void read_scaling_type(struct keys *k, struct hparams *hp)
+{
+    static const char *const names[] = {
+        [ROPE_SCALING_NONE] = "none",
+        [ROPE_SCALING_LINEAR] = "linear",
+        [ROPE_SCALING_YARN] = "yarn",
+        [ROPE_SCALING_LONGROPE] = "longrope",
+    };
+    struct gguf_str s = {"linear", 6}; /* what a factor without a type means */
+    char quoted[64];
+
+    if (k->st)
+        return;
+    k->st = gguf_get_str(k->g, full_key(k, "rope.scaling.type"), false, &s, k->e);
+    if (k->st)
+        return;
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (s.n == strlen(names[i]) && memcmp(s.p, names[i], s.n) == 0) {
+            hp->rope_scaling = (enum rope_scaling)i;
+            return;
+        }
+    }
+    k->st =
+        err_set(k->e, ST_UNSUPPORTED, "key '%s' is '%s', expected none, linear, yarn or longrope",
+                k->key, text_quote(quoted, sizeof quoted, s.p, s.n));
+}
+
+static void read_rope(struct keys *k, struct hparams *hp)
+{
+    float factor = 1;
+    bool old = !has(k, "rope.scaling.factor") && has(k, "rope.scale_linear");
+
+    hp->n_rot = hp->n_embd_head_k;
+    get_u32(k, "rope.dimension_count", false, 2, hp->n_embd_head_k, &hp->n_rot);
+    if (!k->st && hp->n_rot % 2)
+        k->st =
+            err_set(k->e, ST_MODEL, "key '%s' is %u, expected an even number", k->key, hp->n_rot);
+    hp->rope_base = 10000;
+    get_f32(k, "rope.freq_base", false, false, &hp->rope_base);
+    read_scaling_type(k, hp);
+
+    /* Some writers put 0 where there is no scaling. */
+    get_f32(k, old ? "rope.scale_linear" : "rope.scaling.factor", false, true, &factor);
+    if (!k->st && factor == 0) {
+        if (hp->rope_scaling == ROPE_SCALING_YARN)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' is 0, expected a number above 0", k->key);
+        factor = 1;
+    }
+    if (!k->st && !isfinite(1 / factor))
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %g, too close to 0", k->key, (double)factor);
+    hp->rope_scale = hp->rope_scaling == ROPE_SCALING_NONE ? 1 : 1 / factor;
+    hp->rope_n_ctx_orig = hp->n_ctx_train;
+    get_u32(k, "rope.scaling.original_context_length", false, 1, INT32_MAX, &hp->rope_n_ctx_orig);
+    hp->rope_attn_factor = 1;
+    get_f32(k, "rope.scaling.attn_factor", false, false, &hp->rope_attn_factor);
+}
+
+static void read_yarn(struct keys *k, struct hparams *hp)
+{
+    bool yarn = hp->rope_scaling == ROPE_SCALING_YARN;
+
+    hp->yarn_ext_factor = yarn ? 1 : 0;
+    hp->yarn_beta_fast = 32;
+    hp->yarn_beta_slow = 1;
+    if (!yarn)
+        return;
+    get_f32(k, "rope.scaling.yarn_ext_factor", false, true, &hp->yarn_ext_factor);
+    get_f32(k, "rope.scaling.yarn_beta_fast", false, false, &hp->yarn_beta_fast);
+    get_f32(k, "rope.scaling.yarn_beta_slow", false, false, &hp->yarn_beta_slow);
+    /* The ramp divides by log(base). */
+    if (!k->st && !(hp->rope_base > 1))
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is %g, expected more than 1 with YaRN scaling",
+                        full_key(k, "rope.freq_base"), (double)hp->rope_base);
+}
+
+enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e)
+{
+    struct keys k = {.g = g, .arch = arch, .e = e};
+
+    *hp = (struct hparams){0};
+    get_u32(&k, "context_length", true, 1, INT32_MAX, &hp->n_ctx_train);
+    get_u32(&k, "embedding_length", true, 1, N_MAX, &hp->n_embd);
+    get_u32(&k, "block_count", true, 1, LAYERS_MAX, &hp->n_layer);
+    get_u32_per_layer(&k, "feed_forward_length", true, hp->n_layer, N_MAX, &hp->n_ff);
+    if (!k.st)
+        read_heads(&k, hp);
+    get_f32(&k, "attention.layer_norm_rms_epsilon", true, false, &hp->norm_eps);
+    if (!k.st)
+        read_rope(&k, hp);
+    if (!k.st)
+        read_yarn(&k, hp);
+    if (!k.st)
+        read_vocab_size(&k, hp);
+    return k.st;
+}

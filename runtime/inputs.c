@@ -1,0 +1,144 @@
+#include "runtime/inputs.h"
+
+#include <assert.h>
+
+#include "runtime/graph.h"
+
+struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
+                         enum dtype type, int n_dims, const int64_t *ne)
+{
+    struct tensor *t = graph_leaf(g, type, n_dims, ne, TENSOR_INPUT);
+
+    assert(l->n < INPUTS_MAX);
+    l->in[l->n].ops = ops;
+    l->in[l->n++].t = t;
+    return named(t, "%s", ops->name);
+}
+
+enum reuse_reason inputs_fit(const struct inputs *l, const struct reuse_facts *f)
+{
+    for (int i = 0; i < l->n; i++) {
+        enum reuse_reason r = REUSE_INPUT;
+
+        if (l->in[i].ops->fits)
+            r = l->in[i].ops->fits(l->in[i].t, f);
+        if (r)
+            return r;
+    }
+    return REUSE_OK;
+}
+
+enum status inputs_set(const struct inputs *l, const struct input_data *d, struct err *e)
+{
+    for (int i = 0; i < l->n; i++) {
+        enum status st = ST_OK;
+
+        /* What no computed node reads was not bound. */
+        if (l->in[i].t->data)
+            st = l->in[i].ops->set(l->in[i].t, d, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+/* ---- one value per token ---- */
+
+static enum reuse_reason fits_tokens(const struct tensor *t, const struct reuse_facts *f)
+{
+    return t->ne[0] == f->n_tokens ? REUSE_OK : REUSE_INPUT;
+}
+
+static enum status set_tokens(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, d->u->token, tensor_bytes(t), e);
+}
+
+struct tensor *input_tokens(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_tokens", fits_tokens, set_tokens};
+    int64_t n = f->n_tokens;
+
+    return input_add(l, g, &ops, DT_I32, 1, &n);
+}
+
+static enum status set_pos(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, d->u->pos, tensor_bytes(t), e);
+}
+
+struct tensor *input_pos(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_pos", fits_tokens, set_pos};
+    int64_t n = f->n_tokens;
+
+    return input_add(l, g, &ops, DT_I32, 1, &n);
+}
+
+static enum status set_kv_rows(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, d->kv->rows, tensor_bytes(t), e);
+}
+
+struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_kv_rows", fits_tokens, set_kv_rows};
+    int64_t n = f->n_tokens;
+
+    return input_add(l, g, &ops, DT_I64, 1, &n);
+}
+
+/* ---- attention mask ---- */
+
+static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_facts *f)
+{
+    if (t->ne[1] != f->n_tokens)
+        return REUSE_INPUT;
+    return t->ne[0] == f->n_kv ? REUSE_OK : REUSE_KV_LENGTH;
+}
+
+static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    const uint16_t f16_minus_inf = 0xfc00;
+    uint32_t n_kv = (uint32_t)t->ne[0];
+
+    for (int32_t i = 0; i < d->u->n_tokens; i++) {
+        int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        enum status st;
+
+        for (uint32_t c = 0; c < n_kv; c++)
+            d->row[c] = kv_cell_visible(&d->kv->cells[c], seq, pos) ? 0 : f16_minus_inf;
+        st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"KQ_mask", fits_mask, set_mask};
+    int64_t ne[2] = {f->n_kv, f->n_tokens};
+
+    return input_add(l, g, &ops, DT_F16, 2, ne);
+}
+
+/* ---- outputs ---- */
+
+static enum reuse_reason fits_out_ids(const struct tensor *t, const struct reuse_facts *f)
+{
+    return t->ne[0] == f->n_outputs ? REUSE_OK : REUSE_OUTPUTS;
+}
+
+static enum status set_out_ids(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, d->u->out, tensor_bytes(t), e);
+}
+
+struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_out_ids", fits_out_ids, set_out_ids};
+    int64_t n = f->n_outputs;
+
+    return input_add(l, g, &ops, DT_I32, 1, &n);
+}

@@ -1,0 +1,57 @@
+/*
+ * Inputs: what a graph reads that is written before each replay. An input is a tensor of the graph with
+ * two functions: does it still fit the next micro-batch, and how is it filled.
+ */
+#ifndef GGRUN_RUNTIME_INPUTS_H
+#define GGRUN_RUNTIME_INPUTS_H
+
+#include <stdint.h>
+
+#include "backends/backend.h"
+#include "gguf/base/status.h"
+#include "runtime/batch.h"
+#include "runtime/kvcache.h"
+#include "runtime/reuse.h"
+
+struct graph;
+
+/* What filling an input may look at. */
+struct input_data {
+    const struct ubatch *u;
+    const struct kvcache *kv;
+    uint16_t *row; /* [kv->n_cells] room for a row of the mask */
+};
+
+struct input_ops {
+    const char *name; /* of the tensor */
+    /* REUSE_OK if t can be fed with the micro-batch that f describes, else why not. NULL: never. */
+    enum reuse_reason (*fits)(const struct tensor *t, const struct reuse_facts *f);
+    enum status (*set)(struct tensor *t, const struct input_data *d, struct err *e);
+};
+
+#define INPUTS_MAX 16 /* of one graph: each is asked for by name in model code */
+
+struct inputs {
+    struct {
+        const struct input_ops *ops;
+        struct tensor *t;
+    } in[INPUTS_MAX];
+    int n;
+};
+
+/* Make an input tensor of the graph and list it; every build starts with an emptied list. */
+struct tensor *input_tokens(struct inputs *l, struct graph *g, const struct reuse_facts *f);  /* [n_tokens] i32 */
+struct tensor *input_pos(struct inputs *l, struct graph *g, const struct reuse_facts *f);     /* [n_tokens] i32 */
+struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_tokens] i64 cell of each token */
+struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);    /* [n_kv, n_tokens] f16, 0 or -inf */
+struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_outputs] i32 */
+/* The same for any ops: t is [ne...] of the type. */
+struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
+                         enum dtype type, int n_dims, const int64_t *ne);
+
+/* REUSE_OK if all fit, else the first one's reason. */
+enum reuse_reason inputs_fit(const struct inputs *l, const struct reuse_facts *f);
+/* Fill all that the bound graph reads. Allocates nothing. */
+enum status inputs_set(const struct inputs *l, const struct input_data *d, struct err *e);
+
+#endif

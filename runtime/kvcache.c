@@ -1,0 +1,212 @@
+#include "runtime/kvcache.h"
+
+#include <assert.h>
+
+#include "gguf/base/mem.h"
+#include "gguf/base/text.h"
+
+static bool set_shapes(struct kvcache *kv, const struct hparams *hp, const struct kv_options *o)
+{
+    int64_t ne_k[2] = {(int64_t)hp->n_head_kv * hp->n_embd_head_k, kv->n_cells};
+    int64_t ne_v[2] = {(int64_t)hp->n_head_kv * hp->n_embd_head_v, kv->n_cells};
+
+    for (uint32_t il = 0; il < kv->n_layer; il++) {
+        if (!tensor_set_shape(&kv->k[il], o->type_k, 2, ne_k) ||
+            !tensor_set_shape(&kv->v[il], o->type_v, 2, ne_v))
+            return false;
+        tensor_set_name(&kv->k[il], "cache_k_l%u", il);
+        tensor_set_name(&kv->v[il], "cache_v_l%u", il);
+    }
+    return true;
+}
+
+/* Lay the tensors out one after the other; n_bytes is then what they need. False on overflow. */
+static bool lay_out(struct kvcache *kv, const struct buft *bt)
+{
+    kv->n_bytes = 0;
+    for (uint32_t i = 0; i < 2 * kv->n_layer; i++) {
+        struct tensor *t = i % 2 ? &kv->v[i / 2] : &kv->k[i / 2];
+        size_t at;
+
+        if (!mem_round_up(kv->n_bytes, bt->alignment, &at))
+            return false;
+        t->buffer = &kv->buffer;
+        t->data = kv->buffer.base ? (char *)kv->buffer.base + at : NULL;
+        if (!mem_add(at, buft_tensor_size(bt, t), &kv->n_bytes))
+            return false;
+    }
+    return true;
+}
+
+static enum status too_big(const struct kvcache *kv, const struct device *dev, size_t n_free,
+                           struct err *e)
+{
+    char need[32], have[32];
+
+    return err_set(
+        e, ST_NOMEM,
+        "not enough memory on '%s': a KV cache of %u positions needs %s, %s are free; try a "
+        "smaller context (-c)",
+        dev->name, kv->n_ctx, text_size(need, sizeof need, kv->n_bytes),
+        text_size(have, sizeof have, n_free));
+}
+
+static enum status bind(struct kvcache *kv, const struct kv_options *o, struct err *e)
+{
+    const struct buft *bt = o->dev->buft;
+    size_t n_free = 0, n_total = 0;
+    enum status st;
+
+    if (o->dry) {
+        buffer_describe(&kv->buffer, bt, kv->n_bytes, USAGE_ANY);
+        return ST_OK;
+    }
+    if (o->dev->ops->memory)
+        o->dev->ops->memory(o->dev, &n_free, &n_total);
+    /* The system may promise more than there is, and take the process down later. */
+    if (kv->n_bytes > bt->max_size || (n_total && kv->n_bytes > n_free))
+        return too_big(kv, o->dev, n_free, e);
+    st = buffer_init(&kv->buffer, bt, kv->n_bytes, USAGE_ANY, e);
+    if (st) {
+        err_context(e, "KV cache of %u positions", kv->n_ctx);
+        return st;
+    }
+    lay_out(kv, bt);
+    return ST_OK;
+}
+
+/* What the host keeps about the cells. */
+static enum status alloc_cells(struct kvcache *kv, struct err *e)
+{
+    kv->cells = mem_array(kv->n_cells, sizeof *kv->cells);
+    kv->rows = mem_array(kv->n_rows_max, sizeof *kv->rows);
+    if (!kv->cells || !kv->rows)
+        return err_nomem(e, "the KV cache's cells", (size_t)kv->n_cells * sizeof *kv->cells);
+    for (uint32_t i = 0; i < kv->n_cells; i++)
+        kv->cells[i].pos = -1;
+    return ST_OK;
+}
+
+enum status kvcache_init(struct kvcache *kv, const struct hparams *hp, const struct kv_options *o,
+                         struct err *e)
+{
+    enum status st;
+
+    *kv = (struct kvcache){.n_layer = hp->n_layer, .n_ctx = o->n_ctx, .n_rows_max = o->n_ubatch};
+    kv->n_cells = (o->n_ctx + KV_PAD - 1) / KV_PAD * KV_PAD;
+    kv->k = mem_array(kv->n_layer, sizeof *kv->k);
+    kv->v = mem_array(kv->n_layer, sizeof *kv->v);
+    if (!kv->k || !kv->v) {
+        st = err_nomem(e, "the KV cache's tensors", 2 * (size_t)kv->n_layer * sizeof *kv->k);
+        goto fail;
+    }
+    if (!set_shapes(kv, hp, o) || !lay_out(kv, o->dev->buft)) {
+        kv->n_bytes = SIZE_MAX;
+        st = too_big(kv, o->dev, 0, e);
+        goto fail;
+    }
+    st = bind(kv, o,
+              e); /* first what is largest: a size that cannot be is refused before it costs */
+    if (!st && !o->dry)
+        st = alloc_cells(kv, e);
+    if (st)
+        goto fail;
+    return ST_OK;
+fail:
+    kvcache_release(kv);
+    return st;
+}
+
+void kvcache_release(struct kvcache *kv)
+{
+    buffer_release(&kv->buffer);
+    mem_free(kv->k);
+    mem_free(kv->v);
+    mem_free(kv->cells);
+    mem_free(kv->rows);
+    *kv = (struct kvcache){0};
+}
+
+enum status kvcache_place(struct kvcache *kv, const struct ubatch *u, struct err *e)
+{
+    uint32_t c = 0, n = (uint32_t)u->n_tokens;
+
+    assert(n <= kv->n_rows_max);
+    if (n > kv->n_ctx - kv->n_occupied)
+        return err_set(e, ST_LIMIT,
+                       "the context holds %u positions, %u are taken and %u more are needed",
+                       kv->n_ctx, kv->n_occupied, n);
+    /* Without holes the free cells start at n_used. */
+    if (kv->n_occupied == kv->n_used)
+        c = kv->n_used;
+    for (uint32_t i = 0; i < n; i++, c++) {
+        while (kv->cells[c].pos >= 0)
+            c++;
+        kv->cells[c] = (struct kv_cell){.pos = u->pos[i], .seqs = UINT64_C(1) << u->seq_id[i]};
+        kv->rows[i] = c;
+    }
+    kv->n_occupied += n;
+    if (c > kv->n_used)
+        kv->n_used = c;
+    if (c > kv->n_written)
+        kv->n_written = c;
+    return ST_OK;
+}
+
+void kvcache_truncate(struct kvcache *kv, int32_t seq, int32_t pos)
+{
+    uint64_t mask = seq < 0 ? UINT64_MAX : UINT64_C(1) << seq;
+    uint32_t n_used = 0;
+
+    for (uint32_t i = 0; i < kv->n_used; i++) {
+        struct kv_cell *c = &kv->cells[i];
+
+        if (c->pos >= pos && c->pos >= 0 && (c->seqs & mask)) {
+            c->seqs &= ~mask;
+            if (!c->seqs) {
+                c->pos = -1;
+                kv->n_occupied--;
+            }
+        }
+        if (c->pos >= 0)
+            n_used = i + 1;
+    }
+    kv->n_used = n_used;
+}
+
+static enum status zero_row(struct tensor *t, uint32_t row, struct err *e)
+{
+    static const char zeros[4096];
+    size_t n = tensor_row_bytes(t), at = (size_t)row * t->nb[1];
+
+    for (size_t i = 0; i < n; i += sizeof zeros) {
+        enum status st =
+            tensor_set(t, at + i, zeros, n - i < sizeof zeros ? n - i : sizeof zeros, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+enum status kvcache_scrub(struct kvcache *kv, struct err *e)
+{
+    for (uint32_t c = 0; c < kv->n_written; c++) {
+        if (kv->cells[c].pos >= 0)
+            continue;
+        for (uint32_t il = 0; il < kv->n_layer; il++) {
+            enum status st = zero_row(&kv->k[il], c, e);
+            if (!st)
+                st = zero_row(&kv->v[il], c, e);
+            if (st)
+                return st;
+        }
+    }
+    return ST_OK;
+}
+
+uint32_t kvcache_n_kv(const struct kvcache *kv)
+{
+    uint32_t n = (kv->n_used + KV_PAD - 1) / KV_PAD * KV_PAD;
+
+    return n ? n : KV_PAD;
+}

@@ -1,0 +1,73 @@
+/*
+ * KV cache: the keys and values of past tokens, per layer.
+ *
+ *     k[il] [n_embd_k, n_cells]    v[il] [n_embd_v, n_cells]    f16 or f32; row = cell
+ *
+ * A cell holds one token: its position and the sequences that it belongs to. Cells are more than n_ctx:
+ * attention sees a multiple of KV_PAD of them, so that a graph serves KV_PAD tokens before it changes.
+ * Cells that nobody wrote are zero: a masked cell is multiplied by a weight of 0 and must be finite.
+ */
+#ifndef GGRUN_RUNTIME_KVCACHE_H
+#define GGRUN_RUNTIME_KVCACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backends/backend.h"
+#include "gguf/base/status.h"
+#include "runtime/batch.h"
+#include "runtime/hparams.h"
+
+#define KV_PAD 256 /* cells */
+
+struct kv_cell {
+    int32_t pos;   /* -1: free */
+    uint64_t seqs; /* bit s: belongs to sequence s; 0 when free */
+};
+
+struct kvcache {
+    uint32_t n_layer;
+    uint32_t n_ctx;         /* tokens it may hold */
+    uint32_t n_cells;       /* n_ctx rounded up to KV_PAD */
+    struct tensor *k, *v;   /* [n_layer] owned; bound */
+    struct kv_cell *cells;  /* [n_cells]; NULL when dry */
+    uint32_t n_occupied;    /* cells that are not free */
+    uint32_t n_used;        /* one more than the last cell that is not free */
+    uint32_t n_written;     /* largest n_used so far: cells from here on were never written */
+    int64_t *rows;          /* [n_rows_max] cells of the micro-batch placed last */
+    uint32_t n_rows_max;    /* tokens of the largest micro-batch */
+    struct buffer buffer;   /* one for all layers */
+    size_t n_bytes;
+};
+
+struct kv_options {
+    const struct device *dev; /* where it lives */
+    uint32_t n_ctx;           /* 1 .. INT32_MAX - KV_PAD */
+    uint32_t n_ubatch;
+    enum dtype type_k, type_v;
+    bool dry; /* describe the memory only */
+};
+
+/* ST_NOMEM names device, bytes needed and free. */
+enum status kvcache_init(struct kvcache *kv, const struct hparams *hp, const struct kv_options *o,
+                         struct err *e);
+void kvcache_release(struct kvcache *kv);
+
+/*
+ * Give each token of u a free cell: kv->rows[i]. ST_LIMIT with both numbers, and nothing changed, when
+ * fewer than u->n_tokens are left.
+ */
+enum status kvcache_place(struct kvcache *kv, const struct ubatch *u, struct err *e);
+/* Free what sequence `seq` (-1: all) holds at positions >= pos. */
+void kvcache_truncate(struct kvcache *kv, int32_t seq, int32_t pos);
+/* Zero the free cells: after values that were not finite, which a mask cannot hide. */
+enum status kvcache_scrub(struct kvcache *kv, struct err *e);
+/* Cells that attention has to see now: n_used rounded up to KV_PAD, at least KV_PAD. */
+uint32_t kvcache_n_kv(const struct kvcache *kv);
+/* May a token of `seq` at `pos` see the cell? */
+static inline bool kv_cell_visible(const struct kv_cell *c, int32_t seq, int32_t pos)
+{
+    return c->pos >= 0 && c->pos <= pos && (c->seqs >> seq & 1);
+}
+
+#endif

@@ -1,0 +1,386 @@
+/*
+ * Loading a model: find the architecture, read and check the keys, then walk the architecture's
+ * table of tensors. Nothing here knows one architecture from another.
+ *
+ * Weights are used where the reader put them (mapped file or memory): one borrowed buffer per file
+ * and device. Bytes in a file may have any alignment that its header says; kernels read weights
+ * unaligned.
+ */
+#include "runtime/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gguf/base/log.h"
+#include "gguf/base/mem.h"
+#include "gguf/base/text.h"
+#include "gguf/quants.h"
+#include "runtime/arch.h"
+
+#define EXTRAS_NAMED 20 /* unused tensors that get a line of their own */
+
+struct model_impl {
+    struct tensor *tensors; /* [n_weights] what model->weights points to */
+    struct buffer *buffers; /* [n_files] */
+    bool *used;             /* [n_tensors] of the file */
+};
+
+/* ---- which tensor goes where ---- */
+
+/* One line for a tensor that is not as expected: "[64, 63]". */
+static const char *ne_text(char out[96], const int64_t *ne, int n_dims)
+{
+    int n = snprintf(out, 96, "[%lld", (long long)ne[0]);
+
+    for (int i = 1; i < n_dims; i++)
+        n += snprintf(out + n, 96 - (size_t)n, ", %lld", (long long)ne[i]);
+    snprintf(out + n, 96 - (size_t)n, "]");
+    return out;
+}
+
+static enum status check_shape(const struct gguf_tensor *gt, const struct arch_tensor *at,
+                               const struct hparams *hp, struct err *e)
+{
+    char found[96], expected[96];
+    int64_t ne[TENSOR_DIMS];
+    int n_dims = arch_shape(at, hp, ne);
+
+    if (memcmp(ne, gt->ne, sizeof ne) == 0)
+        return ST_OK;
+    return err_set(e, ST_MODEL, "tensor '%s' has shape %s, expected %s", gt->name,
+                   ne_text(found, gt->ne, gt->n_dims), ne_text(expected, ne, n_dims));
+}
+
+/* Can the device compute what the weight is for? Asked with an input of one column. */
+static bool can_use(const struct device *dev, const struct tensor *w, enum weight_use use)
+{
+    struct tensor x = {0}, t = {.op = use == USE_ROWS ? OP_GET_ROWS : OP_MUL_MAT};
+    int64_t n = use == USE_ROWS ? 1 : w->ne[0];
+
+    if (!tensor_set_shape(&x, use == USE_ROWS ? DT_I32 : DT_F32, 1, &n))
+        return false;
+    t.src[0] = (struct tensor *)w;
+    t.src[1] = &x;
+    return op_shape(&t, NULL) == ST_OK && device_supports_op(dev, &t);
+}
+
+static enum status check_use(const struct device *dev, const struct tensor *w, enum weight_use use,
+                             struct err *e)
+{
+    const char *type = dtype_name(w->type);
+
+    if (use == USE_VECTOR && w->type != DT_F32)
+        return err_set(e, ST_UNSUPPORTED, "tensor '%s' has type %s, expected f32", w->name, type);
+    if (use == USE_VECTOR)
+        return ST_OK;
+    if (w->type >= DT_I8 && w->type <= DT_I64)
+        return err_set(e, ST_UNSUPPORTED,
+                       "tensor '%s' has type %s, expected a float or quantised type", w->name,
+                       type);
+    if (!can_use(dev, w, use))
+        return err_set(e, ST_UNSUPPORTED,
+                       "tensor '%s' has type %s, which '%s' cannot compute with; try "
+                       "another quantisation of the model",
+                       w->name, type, dev->name);
+    return ST_OK;
+}
+
+/*
+ * The device that holds a weight and so computes with it. One device now; the choice by layer and
+ * pattern belongs here, and with it copying to memory that the host cannot address.
+ */
+static const struct device *place(const struct model_options *opt, enum weight_place where,
+                                  uint32_t il)
+{
+    (void)where;
+    (void)il;
+    return devices_cpu(opt->devs);
+}
+
+/* ---- steps of loading ---- */
+
+static enum status find_arch(struct model *m, struct err *e)
+{
+    struct gguf_str name = {0};
+    struct text known = {0};
+    char quoted[64];
+    enum status st;
+
+    st = gguf_get_str(m->file, "general.architecture", true, &name, e);
+    if (st)
+        return st;
+    if (!m->file->n_tensors)
+        return err_set(e, ST_UNSUPPORTED, "holds a vocabulary only, no tensors to compute with");
+    m->arch = arch_find(name.p, name.n);
+    if (m->arch)
+        return ST_OK;
+    for (int i = 0; arch_name(i); i++)
+        text_addf(&known, "%s%s", i ? ", " : "", arch_name(i));
+    st = err_set(e, ST_UNSUPPORTED, "architecture '%s' is not supported; known are: %s",
+                 text_quote(quoted, sizeof quoted, name.p, name.n), known.p ? known.p : "");
+    text_release(&known);
+    return st;
+}
+
+static enum status alloc_tables(struct model *m, struct err *e)
+{
+    struct model_impl *impl = m->impl;
+
+    m->n_weights = m->arch->n_globals + (int)m->hp.n_layer * m->arch->n_layer;
+    m->weights = mem_array((size_t)m->n_weights, sizeof *m->weights);
+    impl->tensors = mem_array((size_t)m->n_weights, sizeof *impl->tensors);
+    impl->used = mem_array(m->file->n_tensors, sizeof *impl->used);
+    impl->buffers = mem_array(m->file->n_files, sizeof *impl->buffers);
+    if (!m->weights || !impl->tensors || !impl->used || !impl->buffers)
+        return err_nomem(e, "the table of weights", (size_t)m->n_weights * sizeof *impl->tensors);
+    return ST_OK;
+}
+
+static enum status missing(const struct arch_tensor *at, const char *name, uint32_t il,
+                           const struct hparams *hp, struct err *e)
+{
+    if (arch_per_layer(at))
+        return err_set(e, ST_MODEL, "tensor '%s' is missing: layer %u of %u is incomplete", name,
+                       il, hp->n_layer);
+    return err_set(e, ST_MODEL, "tensor '%s' is missing", name);
+}
+
+/* Enter one weight into its slot; the bytes are bound later. */
+static enum status load_weight(struct model *m, const struct model_options *opt,
+                               const struct arch_tensor *at, uint32_t il, struct err *e)
+{
+    int i = arch_index(m->arch, at, il);
+    struct tensor *t = &m->impl->tensors[i];
+    const struct gguf_tensor *gt;
+    char name[TENSOR_NAME];
+    enum status st;
+
+    arch_tensor_name(at, il, name);
+    gt = gguf_find_tensor(m->file, name);
+    if (!gt && at->instead)
+        gt = gguf_find_tensor(m->file, at->instead);
+    if (!gt)
+        return at->optional ? ST_OK : missing(at, name, il, &m->hp, e);
+    st = check_shape(gt, at, &m->hp, e);
+    if (st)
+        return st;
+    if (!tensor_set_shape(t, gt->type, gt->n_dims, gt->ne))
+        return err_set(e, ST_MODEL, "tensor '%s' is too large", gt->name);
+    tensor_set_name(t, "%s", gt->name);
+    st = check_use(place(opt, at->place, il), t, at->use, e);
+    if (st)
+        return st;
+    t->data = (void *)gt->data; /* never written: the buffer's usage is weights */
+    t->buffer = &m->impl->buffers[gt->shard];
+    m->weights[i] = t;
+    if (!m->impl->used[gt - m->file->tensors]) {
+        m->impl->used[gt - m->file->tensors] = true;
+        m->n_weight_bytes += gt->n_bytes;
+        m->n_params += (uint64_t)tensor_n(t);
+    }
+    return ST_OK;
+}
+
+static enum status load_weights(struct model *m, const struct model_options *opt, struct err *e)
+{
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const struct arch_tensor *at = &m->arch->tensors[i];
+        uint32_t n = arch_per_layer(at) ? m->hp.n_layer : 1;
+
+        for (uint32_t il = 0; il < n; il++) {
+            enum status st = load_weight(m, opt, at, il, e);
+            if (st)
+                return st;
+        }
+    }
+    return ST_OK;
+}
+
+/*
+ * A tied weight stands in two slots. One tensor has to serve both, or the scheduler would see two
+ * weights: let the second slot point to the first tensor.
+ */
+static void join_tied(struct model *m)
+{
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const struct arch_tensor *at = &m->arch->tensors[i];
+
+        if (!at->instead)
+            continue;
+        for (int k = 0; k < m->arch->n_tensors; k++) {
+            const struct arch_tensor *other = &m->arch->tensors[k];
+            struct tensor *a = m->weights[other->slot], **b = &m->weights[at->slot];
+
+            if (!arch_per_layer(other) && a && *b && strcmp(a->name, (*b)->name) == 0)
+                *b = a;
+        }
+    }
+}
+
+/*
+ * The bytes of each file that hold weights become a buffer; memory that exists is not copied. Of a
+ * file that was opened without data the buffer is a description.
+ */
+static void bind_files(struct model *m, const struct buft *bt)
+{
+    const struct gguf *g = m->file;
+
+    for (size_t i = 0; i < g->n_files; i++) {
+        const char *lo = NULL, *hi = NULL;
+        size_t n_bytes = 0;
+
+        for (size_t k = 0; k < g->n_tensors; k++) {
+            const struct gguf_tensor *gt = &g->tensors[k];
+            const char *p = gt->data;
+
+            if (!m->impl->used[k] || (size_t)gt->shard != i)
+                continue;
+            n_bytes += gt->n_bytes;
+            if (!p)
+                continue;
+            lo = !lo || p < lo ? p : lo;
+            hi = !hi || p + gt->n_bytes > hi ? p + gt->n_bytes : hi;
+        }
+        if (lo)
+            buffer_borrow(&m->impl->buffers[i], bt, (void *)lo, (size_t)(hi - lo), USAGE_WEIGHTS);
+        else
+            buffer_describe(&m->impl->buffers[i], bt, n_bytes, USAGE_WEIGHTS);
+    }
+}
+
+static void warn_extras(const struct model *m)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->file->n_tensors; i++) {
+        if (!m->impl->used[i] && n++ < EXTRAS_NAMED)
+            log_warn("tensor '%s' is not used by architecture '%s'", m->file->tensors[i].name,
+                     m->arch->name);
+    }
+    if (n > EXTRAS_NAMED)
+        log_warn("and %zu more tensors are not used", n - EXTRAS_NAMED);
+}
+
+/* ---- check of values ---- */
+
+static enum status check_values(const struct gguf_tensor *gt, float *row, struct err *e)
+{
+    quant_decode_fn *decode = quant_decoder(gt->type);
+    uint32_t block = dtype_info(gt->type)->block;
+    size_t n_row = dtype_row_bytes(gt->type, gt->ne[0]);
+    size_t n_rows = n_row ? gt->n_bytes / n_row : 0;
+
+    for (size_t r = 0; r < n_rows; r++) {
+        decode((const char *)gt->data + r * n_row, row, gt->ne[0]);
+        for (int64_t i = 0; i < gt->ne[0]; i++) {
+            if (!isfinite(row[i]))
+                return err_set(e, ST_MODEL,
+                               "tensor '%s' has the value %g in block %llu (element %lld of "
+                               "row %zu)",
+                               gt->name, (double)row[i],
+                               (unsigned long long)((r * (size_t)gt->ne[0] + (size_t)i) / block),
+                               (long long)i, r);
+        }
+    }
+    return ST_OK;
+}
+
+static bool stop_asked(const struct model_options *opt)
+{
+    return opt->cancel && atomic_load_explicit(opt->cancel, memory_order_relaxed);
+}
+
+static enum status check_all_values(const struct model *m, const struct model_options *opt,
+                                    struct err *e)
+{
+    const struct gguf *g = m->file;
+    enum status st = ST_OK;
+    int64_t n_max = 1;
+    uint64_t n_done = 0;
+    float *row;
+
+    for (size_t i = 0; i < g->n_tensors; i++)
+        n_max = m->impl->used[i] && g->tensors[i].ne[0] > n_max ? g->tensors[i].ne[0] : n_max;
+    row = mem_array((size_t)n_max, sizeof *row);
+    if (!row)
+        return err_nomem(e, "checking the weights", (size_t)n_max * sizeof *row);
+    for (size_t i = 0; i < g->n_tensors && !st; i++) {
+        if (!m->impl->used[i])
+            continue;
+        if (stop_asked(opt))
+            st = err_set(e, ST_CANCELLED, "stopped while checking the weights");
+        else
+            st = check_values(&g->tensors[i], row, e);
+        n_done += g->tensors[i].n_bytes;
+        if (!st && opt->progress)
+            opt->progress(opt->progress_ctx, (double)n_done / (double)m->n_weight_bytes);
+    }
+    mem_free(row);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+enum status model_load(struct model **out, struct gguf *file, const struct model_options *opt,
+                       struct err *e)
+{
+    struct model *m = mem_zalloc(sizeof *m);
+    enum status st;
+
+    *out = NULL;
+    if (!m) {
+        gguf_close(file);
+        return err_nomem(e, "a model", sizeof *m);
+    }
+    m->file = file;
+    m->impl = mem_zalloc(sizeof *m->impl);
+    if (!m->impl) {
+        st = err_nomem(e, "a model", sizeof *m->impl);
+        goto fail;
+    }
+    st = find_arch(m, e);
+    if (!st)
+        st = hparams_read(&m->hp, file, m->arch->name, e);
+    if (!st && m->arch->check)
+        st = m->arch->check(&m->hp, file, e);
+    if (!st)
+        st = alloc_tables(m, e);
+    if (!st)
+        st = load_weights(m, opt, e);
+    if (st)
+        goto fail;
+    join_tied(m);
+    bind_files(m, devices_cpu(opt->devs)->buft);
+    warn_extras(m);
+    if (opt->check_tensors)
+        st = check_all_values(m, opt, e);
+    if (!st && stop_asked(opt))
+        st = err_set(e, ST_CANCELLED, "stopped while loading");
+    if (st)
+        goto fail;
+    if (opt->progress)
+        opt->progress(opt->progress_ctx, 1);
+    *out = m;
+    return ST_OK;
+fail:
+    model_free(m);
+    return st;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    if (m->impl) {
+        for (size_t i = 0; m->impl->buffers && i < m->file->n_files; i++)
+            buffer_release(&m->impl->buffers[i]);
+        mem_free(m->impl->buffers);
+        mem_free(m->impl->tensors);
+        mem_free(m->impl->used);
+        mem_free(m->impl);
+    }
+    mem_free(m->weights);
+    gguf_close(m->file);
+    mem_free(m);
+}

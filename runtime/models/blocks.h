@@ -1,0 +1,59 @@
+/*
+ * Blocks: the parts that architectures are built from. All take and give tensors of the graph in the
+ * build; n_tok is the micro-batch's number of tokens. Weights that may be NULL are biases.
+ */
+#ifndef GGRUN_RUNTIME_MODELS_BLOCKS_H
+#define GGRUN_RUNTIME_MODELS_BLOCKS_H
+
+#include "runtime/arch.h"
+#include "runtime/graph.h"
+#include "runtime/hparams.h"
+#include "runtime/inputs.h"
+#include "runtime/kvcache.h"
+#include "runtime/reuse.h"
+
+struct block_attn {
+    struct tensor *q, *q_b; /* [n_embd, n_head * n_embd_head_k] */
+    struct tensor *k, *k_b; /* [n_embd, n_head_kv * n_embd_head_k] */
+    struct tensor *v, *v_b; /* [n_embd, n_head_kv * n_embd_head_v] */
+    struct tensor *o, *o_b; /* [n_head * n_embd_head_v, n_embd] */
+};
+
+struct block_ffn {
+    struct tensor *gate, *gate_b; /* [n_embd, n_ff] */
+    struct tensor *up, *up_b;     /* [n_embd, n_ff] */
+    struct tensor *down, *down_b; /* [n_ff, n_embd] */
+};
+
+/* What the attention of every layer shares. */
+struct block_attn_in {
+    struct tensor *pos;     /* [n_tok] i32 */
+    struct tensor *kv_rows; /* [n_tok] i64 */
+    struct tensor *mask;    /* [n_kv, n_tok] f16; not used by block_attn_store */
+    struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
+    struct param_rope rope;
+    float scale;            /* of q.k */
+};
+
+/*
+ * RoPE's parameters from the file's keys. YaRN's magnitude 1 + 0.1 ln(factor) is applied when the mix is
+ * on (ext_factor != 0) and the factor is above 1, times the file's attn_factor.
+ * Source: YaRN, arXiv:2309.00071, sections 3.2 (ramp) and 3.4 (magnitude).
+ */
+void block_rope_params(struct param_rope *r, const struct hparams *hp, enum rope_mode mode);
+
+/* w x + bias: x [n, ...] -> [m, ...]. */
+struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias, struct tensor *x);
+
+/* x [n_embd, n_tok], normalised -> [n_embd, n_tok]; stores this micro-batch's keys and values first. */
+struct tensor *block_attn(struct build *b, const struct block_attn *w, const struct block_attn_in *in,
+                          struct tensor *x, uint32_t il);
+/* Only store the keys and values: for the last layer of a micro-batch without outputs. */
+void block_attn_store(struct build *b, const struct block_attn *w, const struct block_attn_in *in,
+                      struct tensor *x, uint32_t il);
+
+/* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x). */
+struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
+                         struct tensor *x, uint32_t il);
+
+#endif

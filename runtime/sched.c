@@ -1,0 +1,547 @@
+/*
+ * The five passes.
+ *
+ * A tensor's device goes through these states; a decision is only ever replaced by pass 3 (a faster
+ * device that works in the same memory, so that nobody else is affected):
+ *
+ *     undecided --1: a fact--> decided --3: upgrade--> decided
+ *         |----2: neighbours--->|
+ *         |----3: best or any-->|
+ *         |----4: follow------->|
+ *         `--- no device can ---> orphan: planning fails and names it
+ *
+ * Invariants:
+ *   1. A decided tensor has a cause, and its device can compute it (`can_take`): the op is supported,
+ *      bytes that exist already are in memory that the device can use, and whatever writes into the
+ *      tensor later is supported as well.
+ *   2. A view is where its owner is; so is an op that writes into a tensor of the graph.
+ *   3. The last device is the CPU. It is not spread over nodes that an accelerator can take.
+ *   4. Splits cover the nodes in order, without gaps. Only nodes that compute something start a split.
+ *   5. A node reads each source in memory that its device can use, or a copy that was made in this split
+ *      or an earlier one, and not before the original's last change.
+ *   6. The caller's tensors are not touched; a node that reads a copy is run through its shadow.
+ *
+ * The rules follow from where data is: weights do not move, so ops go to them; the rest is spread so that
+ * neighbours share a device, since each change of device costs copies and a wait.
+ */
+#include "runtime/sched.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "gguf/base/mem.h"
+#include "runtime/check.h"
+
+#define STAGING_MAX ((size_t)1 << 20) /* bytes; larger copies go through in pieces */
+
+static struct device *device(const struct plan *p, int d)
+{
+    return p->devs->dev[d];
+}
+
+static bool is_noop(const struct plan_tensor *pt)
+{
+    return op_info(pt->op)->flags & OPF_VIEW;
+}
+
+/* Its place is its owner's (invariant 2), or it has no op: neighbours have no say in it. */
+static bool follows(const struct plan *p, int slot)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    return is_noop(pt) || (pt->owner != slot && !pt->external);
+}
+
+static bool can_take(const struct plan *p, int slot, int d)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    if (pt->external && !device_supports_buft(device(p, d), plan_buft(p, slot)))
+        return false;
+    if (!device_supports_op(device(p, d), pt->t))
+        return false;
+    if (pt->owner != slot)
+        return true;
+    for (int w = pt->writer; w >= 0; w = p->tensors[w].writer) {
+        if (!device_supports_op(device(p, d), p->tensors[w].t))
+            return false;
+    }
+    return true;
+}
+
+static void decide(struct plan *p, int slot, int d, enum cause cause)
+{
+    p->tensors[slot].dev = d;
+    p->tensors[slot].cause = cause;
+}
+
+/* The first device that can take it, or -1. */
+static int first_able(const struct plan *p, int slot)
+{
+    for (int d = 0; d < p->devs->n; d++) {
+        if (can_take(p, slot, d))
+            return d;
+    }
+    return -1;
+}
+
+/* ---- pass 1: facts ---- */
+
+/* The device that reads weight `src` in place and can take the node; or one that wants it more. */
+static bool follow_weight(struct plan *p, int slot, int n_src, int src)
+{
+    const struct buft *bt = plan_buft(p, src);
+    int d = 0;
+
+    while (d < p->devs->n && !(device_supports_buft(device(p, d), bt) && can_take(p, slot, d)))
+        d++;
+    if (d == p->devs->n)
+        return false;
+    if (d == p->devs->n - 1 && bt->is_host) {
+        for (int b = 0; b < d; b++) {
+            if (can_take(p, slot, b) && device_offload_op(device(p, b), p->tensors[slot].t)) {
+                decide(p, slot, b, CAUSE_1_OFF);
+                return true;
+            }
+        }
+    }
+    decide(p, slot, d, CAUSE_1_WGT);
+    p->tensors[slot].cause_src = n_src;
+    return true;
+}
+
+static void fact(struct plan *p, int slot)
+{
+    struct plan_tensor *pt = &p->tensors[slot];
+    int last = p->devs->n - 1;
+
+    if (pt->external) {
+        int d = first_able(p, slot);
+
+        if (d >= 0)
+            decide(p, slot, d, pt->t->view_src ? CAUSE_1_VSRC : CAUSE_1_DST);
+        return;
+    }
+    if (pt->owner != slot)
+        return;
+    if (pt->flags & TENSOR_INPUT) {
+        if (can_take(p, slot, last))
+            decide(p, slot, last, CAUSE_1_INP);
+        return;
+    }
+    /* ROPE's frequencies and the sinks of attention are too small to decide where an op goes. */
+    if (pt->op == OP_ROPE || pt->op == OP_FLASH_ATTN)
+        return;
+    for (int j = 0; j < TENSOR_SRC; j++) {
+        int src = pt->src[j];
+
+        if (src >= 0 && p->tensors[src].weight && follow_weight(p, slot, j, src))
+            return;
+    }
+}
+
+static void pass1_facts(struct plan *p)
+{
+    for (int i = p->n_nodes; i < p->n_tensors; i++)
+        fact(p, i);
+    for (int i = 0; i < p->n_nodes; i++)
+        fact(p, i);
+}
+
+/* ---- pass 2: spread ---- */
+
+/* Carry the device of one node on to the undecided ones behind it, in one direction. */
+static void sweep(struct plan *p, bool down, bool with_last)
+{
+    int last = p->devs->n - 1, cur = -1;
+
+    for (int k = 0; k < p->n_nodes; k++) {
+        int i = down ? k : p->n_nodes - 1 - k;
+        struct plan_tensor *pt = &p->tensors[i];
+
+        if (follows(p, i))
+            continue;
+        if (pt->dev >= 0)
+            cur = with_last || pt->dev != last ? pt->dev : -1;
+        else if (cur >= 0 && can_take(p, i, cur))
+            decide(p, i, cur, CAUSE_2_SUP);
+    }
+}
+
+static void pass2_spread(struct plan *p)
+{
+    sweep(p, true, false);
+    sweep(p, false, false);
+    sweep(p, true, true);
+    sweep(p, false, true);
+}
+
+/* ---- pass 3: upgrade and fall back ---- */
+
+/* Source j of the node is where device d can read it; `undecided` is the answer while nobody knows. */
+static bool reads(const struct plan *p, int src, int d, bool undecided)
+{
+    const struct buft *bt = plan_buft(p, src);
+
+    return bt ? device_supports_buft(device(p, d), bt) : undecided;
+}
+
+static void upgrade(struct plan *p, int slot)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    for (int d = 0; d < pt->dev; d++) {
+        bool all = device(p, d)->buft == device(p, pt->dev)->buft && can_take(p, slot, d);
+
+        for (int j = 0; j < TENSOR_SRC && all; j++)
+            all = pt->src[j] < 0 || reads(p, pt->src[j], d, true);
+        if (all) {
+            decide(p, slot, d, CAUSE_3_UPG);
+            return;
+        }
+    }
+}
+
+static void fall_back(struct plan *p, int slot)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+    int best = -1, n_best = -1;
+
+    for (int d = 0; d < p->devs->n; d++) {
+        int n = 0;
+
+        if (!can_take(p, slot, d))
+            continue;
+        for (int j = 0; j < TENSOR_SRC; j++)
+            n += pt->src[j] >= 0 && reads(p, pt->src[j], d, false);
+        if (n > n_best) {
+            best = d;
+            n_best = n;
+        }
+    }
+    if (best >= 0)
+        decide(p, slot, best, n_best > 0 ? CAUSE_3_BEST : CAUSE_3_ANY);
+}
+
+static void pass3_upgrade(struct plan *p)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        if (follows(p, i))
+            continue;
+        if (p->tensors[i].dev >= 0)
+            upgrade(p, i);
+        else
+            fall_back(p, i);
+    }
+}
+
+/* ---- pass 4: follow ---- */
+
+static void pass4_follow(struct plan *p)
+{
+    for (int i = 0; i < p->n_nodes; i++) {
+        int d = p->tensors[i].dev;
+
+        for (int j = 0; j < TENSOR_SRC && d >= 0 && !follows(p, i); j++) {
+            int src = p->tensors[i].src[j];
+            int o = src < 0 ? -1 : p->tensors[src].owner;
+
+            if (o >= 0 && p->tensors[o].dev < 0 && can_take(p, o, d))
+                decide(p, o, d, CAUSE_4_CUR);
+        }
+    }
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct plan_tensor *pt = &p->tensors[i];
+        int d;
+
+        /* an op that nobody supports stays undecided; so does what is in memory that nobody can use */
+        if (pt->dev >= 0 || pt->owner != i || !is_noop(pt))
+            continue;
+        d = first_able(p, i);
+        if (d >= 0)
+            decide(p, i, d, CAUSE_4_ANY);
+    }
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct plan_tensor *pt = &p->tensors[i];
+
+        if (pt->dev < 0 && pt->owner >= 0 && pt->owner != i && p->tensors[pt->owner].dev >= 0 &&
+            can_take(p, i, p->tensors[pt->owner].dev))
+            decide(p, i, p->tensors[pt->owner].dev, CAUSE_4_VSRC);
+    }
+    for (int i = 0; i < p->n_tensors && p->orphan < 0; i++) {
+        if (p->tensors[i].dev < 0)
+            p->orphan = i;
+    }
+}
+
+/* ---- pass 5: splits and copies ---- */
+
+/* The copy of `src` on device d that may be read in split s, or -1. */
+static int find_copy(const struct plan *p, int src, int d, int s)
+{
+    const struct plan_tensor *pt = &p->tensors[src];
+    bool changes = pt->owner < 0 || p->tensors[pt->owner].writer >= 0;
+
+    for (int c = pt->newest_copy; c >= 0; c = p->tensors[c].newest_copy) {
+        if (p->tensors[c].dev != d)
+            continue;
+        /* A weight's copy is large: it lives in one split only. What ops write into may have changed. */
+        if (p->tensors[c].split == s || !(pt->weight || changes))
+            return c;
+    }
+    return -1;
+}
+
+static bool must_copy(const struct plan *p, int src, int d)
+{
+    return !device_supports_buft(device(p, d), plan_buft(p, src));
+}
+
+/* A weight to copy into a split that has inputs already: a new split can use their memory again. */
+static bool weight_cuts(const struct plan *p, int slot, const struct plan_split *sp, int s)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    if (sp->n_inputs == 0)
+        return false;
+    for (int j = 0; j < TENSOR_SRC; j++) {
+        int src = pt->src[j];
+
+        if (src >= 0 && p->tensors[src].weight && must_copy(p, src, sp->dev) &&
+            find_copy(p, src, sp->dev, s) < 0)
+            return true;
+    }
+    return false;
+}
+
+static enum status new_split(struct plan *p, int dev, int i_start, struct err *e)
+{
+    if (!plan_room(&p->splits, &p->cap_splits, p->n_splits + 1, sizeof *p->splits))
+        return err_nomem(e, "the splits of a plan", (size_t)p->n_splits * sizeof *p->splits);
+    if (p->n_splits > 0)
+        p->splits[p->n_splits - 1].i_end = i_start;
+    else
+        i_start = 0;
+    p->splits[p->n_splits++] = (struct plan_split){.dev = dev,
+                                                   .i_start = i_start,
+                                                   .i_end = p->n_nodes,
+                                                   .first_input = p->n_inputs,
+                                                   .first_run = p->n_run};
+    return ST_OK;
+}
+
+/* Enter a copy of `src` for the last split; its tensor is made when all copies are known. */
+static enum status add_copy(struct plan *p, int src, struct err *e)
+{
+    int c = p->n_tensors, s = p->n_splits - 1;
+    struct plan_split *sp = &p->splits[s];
+    struct plan_tensor *pt, *orig;
+
+    if (!plan_room(&p->tensors, &p->cap_tensors, c + 1, sizeof *p->tensors) ||
+        !plan_room(&p->inputs, &p->cap_inputs, p->n_inputs + 1, sizeof *p->inputs))
+        return err_nomem(e, "the copies of a plan", (size_t)(c + 1) * sizeof *p->tensors);
+    pt = &p->tensors[c];
+    orig = &p->tensors[src];
+    *pt = (struct plan_tensor){
+        .owner = c,
+        .dev = sp->dev,
+        .cause = CAUSE_4_CUR,
+        .writer = -1,
+        .copy_of = src,
+        .newest_copy = orig->newest_copy,
+        .split = s,
+        .buf = -1,
+        .op = OP_NONE,
+        .type = orig->type,
+    };
+    for (int j = 0; j < TENSOR_SRC; j++)
+        pt->src[j] = -1;
+    memcpy(pt->ne, orig->ne, sizeof pt->ne);
+    memcpy(pt->nb, orig->nb, sizeof pt->nb);
+    orig->newest_copy = c;
+    p->n_tensors++;
+    p->inputs[p->n_inputs++] = c;
+    sp->n_inputs++;
+    return ST_OK;
+}
+
+/* Let the node read copies of what its device cannot read where it is. */
+static enum status add_run(struct plan *p, int slot, struct err *e)
+{
+    int s = p->n_splits - 1, d = p->splits[s].dev;
+    bool shadow = false;
+    size_t work;
+
+    for (int j = 0; j < TENSOR_SRC; j++) {
+        int src = p->tensors[slot].src[j], c;
+        enum status st;
+
+        if (src < 0 || !must_copy(p, src, d))
+            continue;
+        c = find_copy(p, src, d, s);
+        if (c < 0) {
+            c = p->n_tensors;
+            st = add_copy(p, src, e);
+            if (st)
+                return st;
+        }
+        p->tensors[slot].src[j] = c;
+        shadow = true;
+    }
+    if (!plan_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot) ||
+        !plan_room(&p->shadow_of, &p->cap_shadow_of, p->n_shadows + 1, sizeof *p->shadow_of))
+        return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->run_slot);
+    if (shadow)
+        p->shadow_of[p->n_shadows++] = p->n_run;
+    p->run_slot[p->n_run++] = slot;
+    p->splits[s].n_run++;
+    work = device_work_size(device(p, d), p->tensors[slot].t);
+    if (work > p->dev[d].scratch)
+        p->dev[d].scratch = work;
+    return ST_OK;
+}
+
+/* Host weights last: by then whoever watches the copies has seen the split's other inputs. */
+static void sort_inputs(struct plan *p, const struct plan_split *sp)
+{
+    int32_t *in = &p->inputs[sp->first_input];
+
+    /* a stable insertion: each input that is no host weight moves in front of those that are */
+    for (int i = 0, front = 0; i < sp->n_inputs; i++) {
+        int32_t c = in[i], src = p->tensors[c].copy_of;
+
+        if (p->tensors[src].weight && plan_buft(p, src)->is_host)
+            continue;
+        memmove(&in[front + 1], &in[front], (size_t)(i - front) * sizeof *in);
+        in[front++] = c;
+    }
+}
+
+/* Make the tensors of copies and shadows, now that their number is known. */
+static enum status make_own(struct plan *p, struct err *e)
+{
+    int n_copies = p->n_tensors - p->n_nodes - p->n_leafs;
+    int n = n_copies + p->n_shadows;
+
+    if (!plan_room(&p->own, &p->cap_own, n, sizeof *p->own) ||
+        !plan_room(&p->run, &p->cap_run, p->n_run, sizeof(*p->run)) ||
+        !plan_room(&p->run_uses, &p->cap_run_uses, p->n_run, sizeof *p->run_uses))
+        return err_nomem(e, "the copies of a plan", (size_t)n * sizeof *p->own);
+    p->n_own = n;
+    for (int i = 0; i < n_copies; i++) {
+        struct plan_tensor *pt = &p->tensors[p->n_nodes + p->n_leafs + i];
+        const struct tensor *orig = p->tensors[pt->copy_of].t;
+        struct tensor *t = &p->own[i];
+
+        *t = (struct tensor){.type = orig->type};
+        memcpy(t->ne, orig->ne, sizeof t->ne);
+        memcpy(t->nb, orig->nb, sizeof t->nb);
+        tensor_set_name(t, "%.40s@%.20s", orig->name, device(p, pt->dev)->name);
+        pt->t = t;
+    }
+    for (int i = 0; i < p->n_run; i++) {
+        p->run[i] = p->tensors[p->run_slot[i]].t;
+        p->run_uses[i] = p->tensors[p->run_slot[i]].uses;
+    }
+    for (int i = 0; i < p->n_shadows; i++) {
+        int r = p->shadow_of[i];
+        const struct plan_tensor *pt = &p->tensors[p->run_slot[r]];
+        struct tensor *t = &p->own[n_copies + i];
+
+        *t = *pt->t;
+        for (int j = 0; j < TENSOR_SRC; j++) {
+            if (pt->src[j] >= 0)
+                t->src[j] = p->tensors[pt->src[j]].t;
+        }
+        p->run[r] = t;
+    }
+    return ST_OK;
+}
+
+static void measure_staging(struct plan *p)
+{
+    for (int i = 0; i < p->n_inputs; i++) {
+        const struct plan_tensor *c = &p->tensors[p->inputs[i]];
+        size_t n = tensor_bytes(c->t);
+
+        if (plan_buft(p, c->copy_of)->is_host || device(p, c->dev)->buft->is_host)
+            continue;
+        if (n > STAGING_MAX)
+            n = STAGING_MAX;
+        if (n > p->n_staging)
+            p->n_staging = n;
+    }
+}
+
+static enum status pass5_split(struct plan *p, struct err *e)
+{
+    enum status st;
+
+    for (int i = 0; i < p->n_nodes; i++) {
+        const struct plan_tensor *pt = &p->tensors[i];
+        int s = p->n_splits - 1;
+
+        if (!plan_computes(pt))
+            continue;
+        if (s < 0 || pt->dev != p->splits[s].dev || weight_cuts(p, i, &p->splits[s], s)) {
+            st = new_split(p, pt->dev, i, e);
+            if (st)
+                return st;
+        }
+        st = add_run(p, i, e);
+        if (st)
+            return st;
+    }
+    for (int s = 0; s < p->n_splits; s++)
+        sort_inputs(p, &p->splits[s]);
+    st = make_own(p, e);
+    if (st)
+        return st;
+    measure_staging(p);
+    return ST_OK;
+}
+
+static enum status promise(const struct plan *p, const struct graph *g, int pass, struct err *e)
+{
+    return p->check ? check_pass(p, g, pass, e) : ST_OK;
+}
+
+static enum status no_device(const struct plan *p, struct err *e)
+{
+    const struct plan_tensor *pt = &p->tensors[p->orphan];
+
+    if (is_noop(pt))
+        return err_set(e, ST_UNSUPPORTED, "no device can use '%s' in memory of type '%s'",
+                       pt->t->name, pt->external ? plan_buft(p, p->orphan)->name : "none");
+    return err_set(e, ST_UNSUPPORTED, "no device can compute '%s' (%s, %s)", pt->t->name,
+                   op_name(pt->op),
+                   dtype_name(pt->src[0] >= 0 ? p->tensors[pt->src[0]].type : pt->type));
+}
+
+enum status sched_plan(struct plan *p, const struct graph *g, struct err *e)
+{
+    enum status st = plan_enter(p, g, e);
+
+    if (st)
+        return st;
+    pass1_facts(p); /* then: whatever has a home has a device and a cause */
+    st = promise(p, g, 1, e);
+    if (st)
+        return st;
+    pass2_spread(p); /* then: no undecided node could share the device of a neighbour */
+    st = promise(p, g, 2, e);
+    if (st)
+        return st;
+    pass3_upgrade(p); /* then: nothing could run on a faster device in the same memory */
+    st = promise(p, g, 3, e);
+    if (st)
+        return st;
+    pass4_follow(p); /* then: every tensor has a device, or p->orphan names the first without */
+    st = promise(p, g, 4, e);
+    if (st)
+        return st;
+    if (p->orphan >= 0)
+        return no_device(p, e);
+    st = pass5_split(p, e); /* then: splits cover the graph in order and list their copies */
+    return st ? st : promise(p, g, 5, e);
+}

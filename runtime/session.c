@@ -1,0 +1,607 @@
+/*
+ * One evaluation, micro-batch by micro-batch:
+ *
+ *     batch_next -> kvcache_place -> facts -> replay the last graph? -> inputs -> replay -> logits
+ *                                      | no
+ *                                      +--> build -> plan and bind
+ *
+ * What happened to n_past and the cache is undone when anything fails.
+ */
+#include "runtime/session.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gguf/base/log.h"
+#include "gguf/base/mem.h"
+#include "runtime/arch.h"
+#include "runtime/batch.h"
+#include "runtime/inputs.h"
+#include "runtime/kvcache.h"
+#include "runtime/plan.h"
+#include "runtime/reuse.h"
+
+#define CTX_DEFAULT 4096 /* positions: memory is capped where the model could do more */
+
+/* A graph with its plan: what a replay needs. */
+struct ready {
+    struct graph g;
+    struct plan *plan;
+    struct inputs in;
+    struct reuse_facts facts;
+    struct tensor *logits; /* [n_vocab, n_outputs] or NULL */
+    bool valid;            /* built, planned and bound without error */
+};
+
+struct session {
+    struct model *m;
+    struct session_options opt;
+    uint32_t n_past;
+    struct exec *exec;
+    struct kvcache kv;
+    struct ubatch u;
+    struct ready cur;
+    struct ready check; /* only with check_reuse */
+    float *logits;      /* [n_vocab] of the last token */
+    float *row;         /* [n_vocab] of the token being handed out */
+    float *rows;        /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
+    uint16_t *mask_row; /* [n_cells] */
+    struct session_stats stats;
+    char stopped_at[TENSOR_NAME]; /* node after which the user's watch stopped a replay */
+};
+
+/* ---- options ---- */
+
+static enum status check_kv_type(const char *flag, enum dtype t, struct err *e)
+{
+    if (t == DT_F16 || t == DT_F32)
+        return ST_OK;
+    return err_set(e, ST_USAGE, "%s '%s' is not a type for the KV cache, expected f16 or f32", flag,
+                   dtype_known((uint32_t)t) ? dtype_name(t) : "?");
+}
+
+/* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
+static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
+{
+    enum status st;
+
+    if (!o->n_ctx)
+        o->n_ctx = m->hp.n_ctx_train < CTX_DEFAULT ? m->hp.n_ctx_train : CTX_DEFAULT;
+    if (o->n_ctx > INT32_MAX - KV_PAD)
+        return err_set(e, ST_USAGE, "-c %u is more than the largest context, %d", o->n_ctx,
+                       INT32_MAX - KV_PAD);
+    if (o->n_ctx > m->hp.n_ctx_train)
+        log_warn("-c %u is more than the %u positions that the model was trained for", o->n_ctx,
+                 m->hp.n_ctx_train);
+    if (!o->n_batch)
+        o->n_batch = 2048;
+    if (o->n_batch > o->n_ctx)
+        o->n_batch = o->n_ctx;
+    if (o->n_ubatch > o->n_batch)
+        log_info("-ub %u is cut to the batch of %u", o->n_ubatch, o->n_batch);
+    if (!o->n_ubatch)
+        o->n_ubatch = 512;
+    if (o->n_ubatch > o->n_batch)
+        o->n_ubatch = o->n_batch;
+    if (o->n_threads < 0 || o->n_threads_batch < 0)
+        return err_set(e, ST_USAGE, "-t %d is not a number of threads",
+                       o->n_threads < 0 ? o->n_threads : o->n_threads_batch);
+    if (!o->n_threads_batch)
+        o->n_threads_batch = o->n_threads;
+    st = check_kv_type("-ctk", o->type_k, e);
+    return st ? st : check_kv_type("-ctv", o->type_v, e);
+}
+
+static uint32_t outputs_max(const struct session *s)
+{
+    return s->opt.all_outputs ? s->opt.n_ubatch : 1;
+}
+
+/* ---- build and plan ---- */
+
+static enum status build_graph(const struct session *s, struct ready *r,
+                               const struct reuse_facts *f, struct err *e)
+{
+    struct build b = {.g = &r->g, .m = s->m, .kv = &s->kv, .f = f, .in = &r->in};
+
+    r->valid = false;
+    r->in.n = 0;
+    r->facts = *f;
+    graph_reset(&r->g);
+    s->m->arch->build(&b);
+    r->logits = b.logits;
+    return graph_status(&r->g, e);
+}
+
+static enum status prepare(struct session *s, struct ready *r, const struct reuse_facts *f,
+                           struct err *e)
+{
+    enum status st = build_graph(s, r, f, e);
+
+    if (!st)
+        st = exec_plan(s->exec, &r->plan, &r->g, e);
+    r->valid = !st;
+    return st;
+}
+
+static void ready_release(struct ready *r)
+{
+    plan_free(r->plan);
+    graph_release(&r->g);
+}
+
+/* Facts of the graph for a micro-batch of this size when the context is full. */
+static struct reuse_facts worst_facts(const struct session *s, uint32_t n_tokens,
+                                      uint32_t n_outputs)
+{
+    return (struct reuse_facts){
+        .kind = GRAPH_LOGITS,
+        .n_tokens = (int32_t)n_tokens,
+        .n_seq_tokens = (int32_t)n_tokens,
+        .n_seqs = 1,
+        .n_seqs_unq = 1,
+        .equal_seqs = true,
+        .carriers = CARRIER_TOKEN,
+        .n_outputs = (int32_t)n_outputs,
+        .n_kv = s->kv.n_cells,
+    };
+}
+
+/* A graph counts what it would need even when its pool is too small: build once to know the size.
+ */
+static enum status size_graph(struct session *s, struct ready *r, struct err *e)
+{
+    struct reuse_facts f = worst_facts(s, s->opt.n_ubatch, outputs_max(s));
+    enum status st = graph_init(&r->g, 1, e);
+    int n;
+
+    if (st)
+        return st;
+    build_graph(s, r, &f, NULL);
+    n = r->g.pool.wanted;
+    graph_release(&r->g);
+    if (n < s->m->n_weights +
+                2 * (int)s->kv.n_layer) /* as much room for tensors that are not its own */
+        n = s->m->n_weights + 2 * (int)s->kv.n_layer;
+    return graph_init(&r->g, n, e);
+}
+
+/* Plan the largest graphs, so that all later ones find their memory there. */
+static enum status reserve(struct session *s, struct err *e)
+{
+    const uint32_t shapes[][2] = {
+        {s->opt.n_ubatch, outputs_max(s)}, /* the end of a prompt */
+        {s->opt.n_ubatch, 0},              /* before its end */
+        {1, 1},                            /* decode */
+    };
+    enum status st;
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct reuse_facts f = worst_facts(s, shapes[i][0], shapes[i][1]);
+
+        st = build_graph(s, &s->cur, &f, e);
+        if (!st)
+            st = exec_reserve(s->exec, &s->cur.g, e);
+        if (st)
+            return st;
+    }
+    return exec_reserve_done(s->exec, e);
+}
+
+/* ---- life ---- */
+
+static enum status alloc_session(struct session *s, struct err *e)
+{
+    size_t n_vocab = s->m->hp.n_vocab;
+
+    s->logits = mem_array(n_vocab, sizeof *s->logits);
+    s->row = mem_array(n_vocab, sizeof *s->row);
+    s->mask_row = mem_array(s->opt.exec.dry ? 1 : s->kv.n_cells, sizeof *s->mask_row);
+    if (s->opt.check_reuse)
+        s->rows = mem_array(n_vocab, outputs_max(s) * sizeof *s->rows);
+    if (!s->logits || !s->row || !s->mask_row || (s->opt.check_reuse && !s->rows))
+        return err_nomem(e, "logits", n_vocab * sizeof *s->logits);
+    return ST_OK;
+}
+
+enum status session_new(struct session **out, struct model *m, const struct session_options *opt,
+                        struct err *e)
+{
+    struct session *s = mem_zalloc(sizeof *s);
+    struct kv_options kvo;
+    enum status st;
+
+    *out = NULL;
+    if (!s)
+        return err_nomem(e, "a session", sizeof *s);
+    s->m = m;
+    s->opt = *opt;
+    st = settle_options(&s->opt, m, e);
+    if (st)
+        goto fail;
+    kvo = (struct kv_options){
+        .dev = devices_cpu(opt->devs),
+        .n_ctx = s->opt.n_ctx,
+        .n_ubatch = s->opt.n_ubatch,
+        .type_k = opt->type_k,
+        .type_v = opt->type_v,
+        .dry = opt->exec.dry,
+    };
+    st = kvcache_init(&s->kv, &m->hp, &kvo, e);
+    if (!st)
+        st = ubatch_init(&s->u, (int32_t)s->opt.n_ubatch, e);
+    if (!st)
+        st = alloc_session(s, e);
+    if (!st)
+        st = exec_new(&s->exec, opt->devs, &opt->exec, e);
+    if (!st)
+        st = size_graph(s, &s->cur, e);
+    if (!st && opt->check_reuse)
+        st = size_graph(s, &s->check, e);
+    if (!st)
+        st = reserve(s, e);
+    if (st)
+        goto fail;
+    *out = s;
+    return ST_OK;
+fail:
+    session_free(s);
+    return st;
+}
+
+void session_free(struct session *s)
+{
+    if (!s)
+        return;
+    ready_release(&s->cur);
+    ready_release(&s->check);
+    exec_free(s->exec);
+    ubatch_release(&s->u);
+    kvcache_release(&s->kv);
+    mem_free(s->logits);
+    mem_free(s->row);
+    mem_free(s->rows);
+    mem_free(s->mask_row);
+    mem_free(s);
+}
+
+/* ---- values that are not finite ---- */
+
+static bool all_finite(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+struct first_bad {
+    char node[TENSOR_NAME];
+    float value;
+    int64_t at, n; /* element of n */
+    int64_t n_rows;
+    bool found;
+};
+
+static bool has_values(const struct tensor *t)
+{
+    return t->type == DT_F32 && !tensor_is_noop(t) && !(op_info(t->op)->flags & OPF_WRITES) &&
+           tensor_contiguous(t);
+}
+
+static bool watch_finite(void *ctx, const struct tensor *t, bool ask)
+{
+    struct first_bad *b = ctx;
+    float part[256];
+    int64_t n = tensor_n(t);
+
+    if (ask || b->found)
+        return ask ? has_values(t) : false;
+    for (int64_t i = 0; i < n; i += 256) {
+        int64_t k = n - i < 256 ? n - i : 256;
+
+        if (tensor_get(t, (size_t)i * sizeof *part, part, (size_t)k * sizeof *part, NULL))
+            return false;
+        for (int64_t j = 0; j < k; j++) {
+            if (isfinite(part[j]))
+                continue;
+            *b = (struct first_bad){.value = part[j], .at = i + j, .n = n, .found = true};
+            b->n_rows = t->ne[2] > 1 ? t->ne[2] : t->ne[1];
+            memcpy(b->node, t->name, sizeof b->node);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Position of the token that an element belongs to: tokens, or outputs, are the outermost
+ * dimension. */
+static int32_t position_of(const struct ubatch *u, const struct first_bad *b)
+{
+    int64_t row;
+
+    if (u->n_tokens == 1)
+        return u->pos[0];
+    row = b->at / (b->n / b->n_rows);
+    if (b->n_rows == u->n_tokens)
+        return u->pos[row];
+    return b->n_rows == u->n_outputs ? u->pos[u->out[row]] : u->pos[u->n_tokens - 1];
+}
+
+static int n_threads(const struct session *s)
+{
+    return s->u.n_tokens > 1 ? s->opt.n_threads_batch : s->opt.n_threads;
+}
+
+static struct input_data input_data(const struct session *s)
+{
+    return (struct input_data){.u = &s->u, .kv = &s->kv, .row = s->mask_row};
+}
+
+/* Run the graph again, looking at every node, to say where the trouble starts. */
+static enum status explain_not_finite(struct session *s, int32_t pos, struct err *e)
+{
+    struct first_bad bad = {0};
+    struct replay rp = {.n_threads = n_threads(s),
+                        .cancel = s->opt.cancel,
+                        .watch = watch_finite,
+                        .watch_ctx = &bad};
+    struct input_data d = input_data(s);
+    enum status st = inputs_set(&s->cur.in, &d, e);
+
+    if (!st)
+        st = exec_replay(s->exec, s->cur.plan, &rp, e);
+    if (st)
+        return st;
+    if (!bad.found)
+        return err_set(e, ST_MODEL, "the logits at position %d are not finite", (int)pos);
+    return err_set(
+        e, ST_MODEL,
+        "the logits at position %d are not finite: '%s' is the first node with %g in it, at "
+        "position %d; the weights may be damaged, try --check-tensors",
+        (int)pos, bad.node, (double)bad.value, (int)position_of(&s->u, &bad));
+}
+
+/* ---- evaluation ---- */
+
+/* The user's watch, remembering whether it stopped the replay. */
+static bool watch_user(void *ctx, const struct tensor *t, bool ask)
+{
+    struct session *s = ctx;
+    bool yes = s->opt.watch(s->opt.watch_ctx, t, ask);
+
+    if (!ask && !yes)
+        memcpy(s->stopped_at, t->name, sizeof s->stopped_at);
+    return yes;
+}
+
+static enum status replay(struct session *s, struct ready *r, struct err *e)
+{
+    struct replay rp = {.n_threads = n_threads(s),
+                        .cancel = s->opt.cancel,
+                        .watch = s->opt.watch ? watch_user : NULL,
+                        .watch_ctx = s};
+    struct input_data d = input_data(s);
+    enum status st = inputs_set(&r->in, &d, e);
+
+    s->stopped_at[0] = 0;
+    if (!st)
+        st = exec_replay(s->exec, r->plan, &rp, e);
+    if (!st && s->stopped_at[0])
+        st = err_set(e, ST_CANCELLED, "stopped after node '%s'", s->stopped_at);
+    return st;
+}
+
+static enum status get_row(const struct session *s, const struct ready *r, int32_t i, float *out,
+                           struct err *e)
+{
+    size_t n = s->m->hp.n_vocab * sizeof *out;
+
+    return tensor_get(r->logits, (size_t)i * r->logits->nb[1], out, n, e);
+}
+
+static enum reuse_reason may_reuse(const struct session *s, const struct reuse_facts *f)
+{
+    enum reuse_reason r;
+
+    if (!s->cur.valid)
+        return REUSE_FIRST;
+    if (s->opt.no_reuse)
+        return REUSE_OFF;
+    r = reuse_compare(&s->cur.facts, f);
+    return r ? r : inputs_fit(&s->cur.in, f);
+}
+
+/* Compute the step again with a graph of its own and compare the bits of all logits. */
+static enum status check_step(struct session *s, const struct reuse_facts *f, struct err *e)
+{
+    size_t n_vocab = s->m->hp.n_vocab;
+    enum status st = ST_OK;
+    bool same = true;
+
+    for (int32_t i = 0; i < s->u.n_outputs && !st; i++)
+        st = get_row(s, &s->cur, i, s->rows + (size_t)i * n_vocab, e);
+    if (!st)
+        st = prepare(s, &s->check, f, e);
+    if (!st)
+        st = replay(s, &s->check, e);
+    for (int32_t i = 0; i < s->u.n_outputs && !st; i++) {
+        st = get_row(s, &s->check, i, s->row, e);
+        same &= memcmp(s->row, s->rows + (size_t)i * n_vocab, n_vocab * sizeof *s->row) == 0;
+    }
+    if (!st && !same) {
+        s->stats.check_failures++;
+        log_warn("at position %d a replayed graph gives other logits than a new one",
+                 (int)s->u.pos[0]);
+    }
+    return st; /* both share the buffers: what is in them now are the new graph's results */
+}
+
+/* Evaluate s->u, whose tokens have their cells. */
+static enum status eval_ubatch(struct session *s, const struct ready **res, struct err *e)
+{
+    struct reuse_facts f;
+    enum reuse_reason why;
+    enum status st;
+
+    reuse_facts(&f, &s->u, kvcache_n_kv(&s->kv));
+    why = may_reuse(s, &f);
+    if (why) {
+        st = prepare(s, &s->cur, &f, e);
+        if (st)
+            return st;
+        s->stats.graphs_built++;
+        s->stats.rebuilds[why - 1]++;
+        log_info("graph built for %d tokens and %u cells: %s", (int)f.n_tokens, f.n_kv,
+                 reuse_name(why));
+    } else {
+        s->stats.graphs_reused++;
+    }
+    s->stats.evals++;
+    *res = &s->cur;
+    st = replay(s, &s->cur, e);
+    if (!st && !why && s->opt.check_reuse) {
+        st = check_step(s, &f, e);
+        *res = &s->check;
+    }
+    return st;
+}
+
+struct sink {
+    logits_sink *fn;
+    void *ctx;
+};
+
+/* Hand out the logits of the micro-batch; without a sink the last row becomes s->logits. */
+static enum status hand_out(struct session *s, const struct ready *r, const struct sink *sink,
+                            struct err *e)
+{
+    for (int32_t i = 0; i < s->u.n_outputs; i++) {
+        float *to = sink->fn ? s->row : s->logits;
+        int32_t pos = s->u.pos[s->u.out[i]];
+        enum status st = get_row(s, r, i, to, e);
+
+        if (!st && !all_finite(to, s->m->hp.n_vocab))
+            st = explain_not_finite(s, pos, e);
+        if (!st && sink->fn)
+            st = sink->fn(sink->ctx, (uint32_t)pos, to, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status eval_batch(struct session *s, struct batch *b, const struct sink *sink,
+                              struct err *e)
+{
+    for (;;) {
+        uint32_t room =
+            s->opt.n_batch - b->done % s->opt.n_batch; /* micro-batches end with the batch */
+        const struct ready *r;
+        enum status st;
+
+        if (s->opt.cancel && atomic_load_explicit(s->opt.cancel, memory_order_relaxed))
+            return err_set(e, ST_CANCELLED, "stopped at position %u", (uint32_t)b->pos0 + b->done);
+        if (!batch_next(b, &s->u, room < s->opt.n_ubatch ? room : s->opt.n_ubatch))
+            return ST_OK;
+        st = kvcache_place(&s->kv, &s->u, e);
+        if (!st)
+            st = eval_ubatch(s, &r, e);
+        if (!st)
+            st = hand_out(s, r, sink, e);
+        if (st)
+            return st;
+        if (s->opt.progress)
+            s->opt.progress(s->opt.progress_ctx, b->done, b->n);
+    }
+}
+
+static enum status check_ids(const struct session *s, const int32_t *ids, uint32_t n, struct err *e)
+{
+    if (n > s->opt.n_ctx - s->n_past)
+        return err_set(
+            e, ST_USAGE,
+            "%u tokens do not fit into the context: it holds %u, %u are taken; try a larger -c", n,
+            s->opt.n_ctx, s->n_past);
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (uint32_t)ids[i] >= s->m->hp.n_vocab)
+            return err_set(e, ST_USAGE, "token id %d is outside the vocabulary of %u", (int)ids[i],
+                           s->m->hp.n_vocab);
+    }
+    return ST_OK;
+}
+
+enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum want want,
+                         logits_sink *fn, void *sink_ctx, struct err *e)
+{
+    struct sink sink = {want == WANT_ALL ? fn : NULL, sink_ctx};
+    struct batch b = {.token = ids,
+                      .pos0 = (int32_t)s->n_past,
+                      .n = n,
+                      .out_all = want == WANT_ALL,
+                      .out_last = want == WANT_LAST};
+    enum status st = check_ids(s, ids, n, e);
+
+    assert(want != WANT_ALL || (s->opt.all_outputs && fn));
+    if (st)
+        return st;
+    if (s->opt.exec.dry)
+        return err_set(e, ST_USAGE, "a dry session has no memory to evaluate in");
+    st = eval_batch(s, &b, &sink, e);
+    if (!st) {
+        s->n_past += n;
+        return ST_OK;
+    }
+    s->cur.valid = false; /* a replay that was stopped half-way is not built upon */
+    kvcache_truncate(&s->kv, -1, (int32_t)s->n_past);
+    if (st == ST_MODEL)
+        kvcache_scrub(&s->kv, NULL);
+    return st;
+}
+
+const float *session_logits(const struct session *s)
+{
+    return s->logits;
+}
+
+uint32_t session_n_ctx(const struct session *s)
+{
+    return s->opt.n_ctx;
+}
+
+uint32_t session_n_past(const struct session *s)
+{
+    return s->n_past;
+}
+
+void session_truncate(struct session *s, uint32_t n)
+{
+    assert(n <= s->n_past);
+    kvcache_truncate(&s->kv, -1, (int32_t)n);
+    s->n_past = n;
+}
+
+/* ---- statistics ---- */
+
+void session_stats(const struct session *s, struct session_stats *out)
+{
+    *out = s->stats;
+    out->n_kv_bytes = s->kv.n_bytes;
+    out->n_graph_bytes = graph_bytes(&s->cur.g);
+    if (s->opt.check_reuse)
+        out->n_graph_bytes += graph_bytes(&s->check.g);
+    out->graph_nodes = s->cur.g.n_nodes;
+    exec_stats(s->exec, &out->exec);
+}
+
+const char *session_rebuild_name(int i)
+{
+    return i >= 0 ? reuse_name((enum reuse_reason)(i + 1)) : NULL; /* without REUSE_OK */
+}

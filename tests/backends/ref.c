@@ -1,0 +1,262 @@
+#include "tests/backends/ref.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/quants.h"
+
+#define EACH(t)                                                                                    \
+    for (int64_t i3 = 0; i3 < (t)->ne[3]; i3++)                                                    \
+        for (int64_t i2 = 0; i2 < (t)->ne[2]; i2++)                                                \
+            for (int64_t i1 = 0; i1 < (t)->ne[1]; i1++)                                            \
+                for (int64_t i0 = 0; i0 < (t)->ne[0]; i0++)
+
+static const char *row_ptr(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3)
+{
+    return (const char *)t->data + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
+}
+
+double ref_at(const struct tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+{
+    const char *p = row_ptr(t, i1, i2, i3);
+    uint32_t block = dtype_info(t->type)->block;
+    float f[256];
+
+    if (t->type == DT_F64 || t->type == DT_I64 || t->type == DT_I32) { /* not exact in float */
+        p += (size_t)i0 * t->nb[0];
+        if (t->type == DT_F64)
+            return *(const double *)p;
+        return t->type == DT_I64 ? (double)*(const int64_t *)p : (double)*(const int32_t *)p;
+    }
+    quant_decoder(t->type)(p + (size_t)(i0 / block) * t->nb[0], f, block);
+    return (double)f[i0 % block];
+}
+
+void ref_row(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, double *out)
+{
+    float *f = malloc((size_t)t->ne[0] * sizeof *f);
+
+    quant_decoder(t->type)(row_ptr(t, i1, i2, i3), f, t->ne[0]);
+    for (int64_t i = 0; i < t->ne[0]; i++)
+        out[i] = (double)f[i];
+    free(f);
+}
+
+static void ref_mul_mat(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *w = t->src[0], *x = t->src[1];
+    int64_t n = w->ne[0];
+    double *rw = malloc((size_t)(n * w->ne[1] + 1) * sizeof *rw), *rx = malloc((size_t)(n + 1) * sizeof *rx);
+
+    for (int64_t i3 = 0; i3 < x->ne[3]; i3++)
+        for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
+            for (int64_t i = 0; i < w->ne[1]; i++)
+                ref_row(w, i, i2 * w->ne[2] / x->ne[2], i3 * w->ne[3] / x->ne[3], rw + i * n);
+            for (int64_t j = 0; j < x->ne[1]; j++) {
+                ref_row(x, j, i2, i3, rx);
+                for (int64_t i = 0; i < w->ne[1]; i++, out++) {
+                    double sum = 0, mag = 0;
+                    for (int64_t k = 0; k < n; k++) {
+                        sum += rw[i * n + k] * rx[k];
+                        mag += fabs(rw[i * n + k] * rx[k]);
+                    }
+                    *out = sum;
+                    if (size)
+                        *size++ = mag;
+                }
+            }
+        }
+    free(rw);
+    free(rx);
+}
+
+static void ref_binary(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *b = t->src[1];
+
+    EACH(t)
+    {
+        double x = ref_at(t->src[0], i0, i1, i2, i3);
+        double y = ref_at(b, i0 % b->ne[0], i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]);
+        *out++ = t->op == OP_ADD ? x + y : x * y;
+        if (size)
+            *size++ = t->op == OP_ADD ? fabs(x) + fabs(y) : fabs(x * y);
+    }
+}
+
+static void ref_scale(const struct tensor *t, double *out, double *size)
+{
+    struct param_scale p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double x = ref_at(t->src[0], i0, i1, i2, i3) * (double)p.s;
+        *out++ = x + (double)p.bias;
+        if (size)
+            *size++ = fabs(x) + fabs((double)p.bias);
+    }
+}
+
+static void ref_glu(const struct tensor *t, double *out, double *size)
+{
+    struct param_glu p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double a = ref_at(t->src[0], i0, i1, i2, i3), b = ref_at(t->src[1], i0, i1, i2, i3);
+        double u = p.kind == GLU_SWIGLU ? a : 2 * sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a);
+        *out = a / (1 + exp(-u)) * b; /* 1/2 (1 + tanh(u / 2)) = 1 / (1 + exp(-u)) */
+        if (size) /* an error of u is one of exp(u), magnified by u, where u is computed */
+            *size++ = fabs(*out) * (p.kind == GLU_SWIGLU ? 1 : 1 + fabs(u));
+        out++;
+    }
+}
+
+static void ref_rms_norm(const struct tensor *t, double *out, double *size)
+{
+    struct param_rms_norm p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double sum = 0, w = t->src[1] ? ref_at(t->src[1], i0, 0, 0, 0) : 1;
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            sum += pow(ref_at(t->src[0], k, i1, i2, i3), 2);
+        *out = ref_at(t->src[0], i0, i1, i2, i3) / sqrt(sum / (double)t->ne[0] + (double)p.eps) * w;
+        if (size)
+            *size++ = fabs(*out);
+        out++;
+    }
+}
+
+static double rope_angle(const struct tensor *t, const struct param_rope *p, int64_t pair, double pos)
+{
+    double full = pos * pow((double)p->base, -2.0 * (double)pair / p->n_rot), angle, ramp;
+
+    if (t->src[2])
+        full /= ref_at(t->src[2], pair, 0, 0, 0);
+    angle = full * (double)p->freq_scale;
+    if (p->ext_factor == 0)
+        return angle;
+    ramp = ((double)pair - (double)p->corr_lo) / fmax(0.001, (double)p->corr_hi - (double)p->corr_lo);
+    ramp = (1 - fmin(1, fmax(0, ramp))) * (double)p->ext_factor;
+    return angle * (1 - ramp) + full * ramp;
+}
+
+static void ref_rope(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *x = t->src[0];
+    struct param_rope p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        int64_t half = p.n_rot / 2, pair, first, second;
+        double a, b, angle, c, s;
+
+        if (i0 >= p.n_rot) {
+            *out++ = ref_at(x, i0, i1, i2, 0);
+            if (size)
+                *size++ = 0;
+            continue;
+        }
+        pair = p.mode == ROPE_NORM ? i0 / 2 : i0 % half;
+        first = p.mode == ROPE_NORM ? 2 * pair : pair;
+        second = p.mode == ROPE_NORM ? first + 1 : pair + half;
+        a = ref_at(x, first, i1, i2, 0);
+        b = ref_at(x, second, i1, i2, 0);
+        angle = rope_angle(t, &p, pair, ref_at(t->src[1], i2, 0, 0, 0));
+        c = cos(angle) * (double)p.attn_factor;
+        s = sin(angle) * (double)p.attn_factor;
+        *out++ = i0 == first ? a * c - b * s : a * s + b * c;
+        if (size)
+            *size++ = (fabs(a) + fabs(b)) * fabs((double)p.attn_factor);
+    }
+}
+
+static void ref_rows(const struct tensor *t, double *out)
+{
+    const struct tensor *a = t->src[0];
+
+    if (t->op == OP_GET_ROWS) {
+        for (int64_t j = 0; j < t->ne[1]; j++)
+            ref_row(a, (int64_t)ref_at(t->src[1], j, 0, 0, 0), 0, 0, out + j * t->ne[0]);
+        return;
+    }
+    for (int64_t r = 0; r < a->ne[1]; r++)
+        ref_row(a, r, 0, 0, out + r * a->ne[0]);
+    for (int64_t j = 0; j < t->src[1]->ne[1]; j++)
+        for (int64_t i = 0; i < t->ne[0]; i++) {
+            float f = (float)ref_at(t->src[1], i, j, 0, 0);
+            if (t->type == DT_F16)
+                f = f16_to_f32(f32_to_f16(f));
+            out[(int64_t)ref_at(t->src[2], j, 0, 0, 0) * t->ne[0] + i] = (double)f;
+        }
+}
+
+static void ref_flash_attn(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
+    double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
+    struct param_flash_attn p;
+
+    op_param_get(t, &p);
+    for (int64_t tok = 0; tok < q->ne[2]; tok++)
+        for (int64_t h = 0; h < q->ne[1]; h++) {
+            double max = -INFINITY, sum = 0;
+            for (int64_t j = 0; j < n_kv; j++) {
+                double m = ref_at(mask, j, tok, 0, 0), s = 0;
+                for (int64_t i = 0; i < q->ne[0] && m != -INFINITY; i++)
+                    s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, j, 0);
+                w[j] = m == -INFINITY ? m : s * (double)p.scale + m;
+                max = fmax(max, w[j]);
+            }
+            for (int64_t j = 0; j < n_kv; j++) {
+                w[j] = w[j] == -INFINITY ? 0 : exp(w[j] - max);
+                sum += w[j];
+            }
+            for (int64_t i = 0; i < v->ne[0]; i++) {
+                double y = 0, mag = 0;
+                for (int64_t j = 0; j < n_kv; j++) {
+                    double x = w[j] == 0 ? 0 : w[j] * ref_at(v, i, h / group, j, 0);
+                    y += x;
+                    mag += fabs(x);
+                }
+                *out++ = sum == 0 ? 0 : y / sum;
+                if (size)
+                    *size++ = sum == 0 ? 0 : mag / sum;
+            }
+        }
+    free(w);
+}
+
+void ref_compute(const struct tensor *t, double *out, double *size)
+{
+    switch ((int)t->op) {
+    case OP_MUL_MAT: ref_mul_mat(t, out, size); break;
+    case OP_ADD:
+    case OP_MUL: ref_binary(t, out, size); break;
+    case OP_SCALE: ref_scale(t, out, size); break;
+    case OP_GLU: ref_glu(t, out, size); break;
+    case OP_RMS_NORM: ref_rms_norm(t, out, size); break;
+    case OP_ROPE: ref_rope(t, out, size); break;
+    case OP_FLASH_ATTN: ref_flash_attn(t, out, size); break;
+    case OP_GET_ROWS:
+    case OP_SET_ROWS:
+    case OP_CONT:
+        if (size)
+            memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
+        if (t->op != OP_CONT)
+            ref_rows(t, out);
+        else
+            EACH(t)
+            *out++ = ref_at(t->src[0], i0, i1, i2, i3);
+        break;
+    default: assert(false); /* an op without reference */
+    }
+}

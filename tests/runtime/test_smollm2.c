@@ -1,0 +1,170 @@
+/*
+ * A real model against the exact result of its weights: how far are our distributions from it?
+ * Needs SmolLM2 (scripts/get-models) and the oracle beside the checkout.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/backend.h"
+#include "gguf/base/mem.h"
+#include "gguf/reader.h"
+#include "runtime/model.h"
+#include "runtime/session.h"
+#include "tests/runtime/logits.h"
+
+#define MODEL  "SmolLM2-135M-Instruct.Q4_1.gguf"
+#define ORACLE "smollm2-135m-q4_1.text1.json"
+#define N_TOP  48
+
+static char model_path[512], *json;
+
+/* All numbers of the (nested) array or the number behind "key":, in order; returns how many. */
+static size_t numbers(const char *key, double *out, size_t max)
+{
+    char quoted[64];
+    const char *p;
+    size_t n = 0;
+    int depth = 0;
+
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    p = strstr(json, quoted);
+    assert_non_null(p);
+    p += strlen(quoted);
+    do {
+        if (*p == '[' || *p == ']') {
+            depth += *p++ == '[' ? 1 : -1;
+        } else if (*p == ',' || *p == ' ') {
+            p++;
+        } else {
+            assert_true(n < max);
+            out[n++] = strtod(p, (char **)&p);
+        }
+    } while (depth > 0);
+    return n;
+}
+
+struct compare {
+    const double *top_ids, *top_logprobs; /* [N_TOP, n] */
+    double kl_sum;
+    uint32_t n, n_top1;
+    size_t n_vocab;
+};
+
+/*
+ * KL of the exact distribution p to ours q over the listed ids and the rest as one more outcome.
+ */
+static enum status compare_row(void *ctx, uint32_t pos, const float *logits, struct err *e)
+{
+    struct compare *c = ctx;
+    const double *ids = c->top_ids + (size_t)pos * N_TOP,
+                 *lp = c->top_logprobs + (size_t)pos * N_TOP;
+    double max = -INFINITY, sum = 0, p_rest = 1, q_rest = 1, kl = 0;
+    size_t best = 0;
+
+    (void)e;
+    for (size_t i = 0; i < c->n_vocab; i++) {
+        if (logits[i] > max) {
+            max = (double)logits[i];
+            best = i;
+        }
+    }
+    for (size_t i = 0; i < c->n_vocab; i++)
+        sum += exp((double)logits[i] - max);
+    for (int i = 0; i < N_TOP; i++) {
+        double p = exp(lp[i]), log_q = (double)logits[(size_t)ids[i]] - max - log(sum);
+
+        kl += p * (lp[i] - log_q);
+        p_rest -= p;
+        q_rest -= exp(log_q);
+    }
+    if (p_rest > 0)
+        kl += p_rest * log(p_rest / fmax(q_rest, 1e-12));
+    c->kl_sum += kl;
+    c->n_top1 += best == (size_t)ids[0];
+    c->n++;
+    return ST_OK;
+}
+
+static void test_distance(void **state)
+{
+    static double ids[4096], top_ids[4096 * N_TOP], top_logprobs[4096 * N_TOP];
+    static int32_t tokens[4096];
+    struct compare c = {.top_ids = top_ids, .top_logprobs = top_logprobs};
+    struct device_options dopt = {0};
+    struct devices devs;
+    struct model_options mo = {.devs = &devs};
+    struct session_options so = {
+        .devs = &devs, .type_k = DT_F16, .type_v = DT_F16, .all_outputs = true};
+    double kl_bound, top1_bound, kl, top1;
+    size_t n = numbers("ids", ids, 4096);
+    struct session *s;
+    struct model *m;
+    struct gguf *g;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(numbers("top_ids", top_ids, 4096 * N_TOP), n * N_TOP);
+    assert_int_equal(numbers("top_logprobs", top_logprobs, 4096 * N_TOP), n * N_TOP);
+    numbers("kl49_llama_cpp_mean", &kl_bound, 1);
+    numbers("top1_llama_cpp", &top1_bound, 1);
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)ids[i];
+    assert_int_equal(devices_open(&devs, &dopt, &e), ST_OK);
+    if (gguf_open(&g, model_path, GGUF_MMAP, &e) || model_load(&m, g, &mo, &e) ||
+        session_new(&s, m, &so, &e))
+        fail_msg("%s", e.msg);
+    c.n_vocab = m->hp.n_vocab;
+    if (session_eval(s, tokens, (uint32_t)n, WANT_ALL, compare_row, &c, &e))
+        fail_msg("%s", e.msg);
+    kl = c.kl_sum / c.n;
+    top1 = (double)c.n_top1 / c.n;
+    print_message("%u positions: mean KL %.3g (allowed %.3g), top-1 %.4f (at least %.4f)\n", c.n,
+                  kl, kl_bound, top1, top1_bound);
+    assert_true(kl <= kl_bound);
+    assert_true(top1 >= top1_bound);
+    session_free(s);
+    model_free(m);
+    devices_close(&devs);
+}
+
+static bool there(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+
+    if (f)
+        fclose(f);
+    return f != NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_distance)};
+    const char *source = getenv("GGRUN_SOURCE_DIR"), *models = getenv("GGRUN_MODELS");
+    const char *home = getenv("HOME");
+    char path[512];
+    size_t n;
+    int st;
+
+    if (models)
+        snprintf(model_path, sizeof model_path, "%s/%s", models, MODEL);
+    else
+        snprintf(model_path, sizeof model_path, "%s/.cache/ggrun/%s", home ? home : "", MODEL);
+    snprintf(path, sizeof path, "%s/../shared/oracles/logits/%s", source ? source : ".", ORACLE);
+    json = read_file(path, &n);
+    if (!json || !there(model_path)) {
+        printf("%s is not there\n", json ? model_path : path);
+        mem_free(json);
+        return 77;
+    }
+    st = cmocka_run_group_tests(tests, NULL, NULL);
+    mem_free(json);
+    return st;
+}

@@ -1,0 +1,207 @@
+#include "tests/runtime/tiny_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gguf/base/mem.h"
+#include "gguf/quants.h"
+#include "runtime/arch.h"
+
+uint32_t tiny_next(struct tiny_rng *r)
+{
+    r->s ^= r->s >> 12;
+    r->s ^= r->s << 25;
+    r->s ^= r->s >> 27;
+    return (uint32_t)((r->s * UINT64_C(2685821657736338717)) >> 32);
+}
+
+float tiny_uniform(struct tiny_rng *r, float lo, float hi)
+{
+    return lo + (hi - lo) * ((float)(tiny_next(r) >> 8) / 16777216.0f);
+}
+
+static uint32_t or_else(uint32_t v, uint32_t dflt)
+{
+    return v ? v : dflt;
+}
+
+static struct hparams sizes(const struct tiny_options *o)
+{
+    struct hparams hp = {
+        .n_vocab = or_else(o->n_vocab, 128),
+        .n_ctx_train = or_else(o->n_ctx, 512),
+        .n_embd = or_else(o->n_embd, 64),
+        .n_layer = or_else(o->n_layer, 2),
+        .n_ff = or_else(o->n_ff, 96),
+        .n_head = or_else(o->n_head, 4),
+        .n_head_kv = or_else(o->n_head_kv, 2),
+    };
+
+    hp.n_embd_head_k = hp.n_embd_head_v = hp.n_rot = hp.n_embd / hp.n_head;
+    return hp;
+}
+
+static void put_u32(struct gguf_writer *w, const char *arch, const char *name, uint32_t v)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    gguf_put_u32(w, key, v);
+}
+
+static void put_keys(struct gguf_writer *w, const char *arch, const struct hparams *hp)
+{
+    char key[128];
+
+    gguf_put_str(w, "general.architecture", arch);
+    gguf_put_str(w, "tokenizer.ggml.model", "none");
+    put_u32(w, arch, "vocab_size", hp->n_vocab);
+    put_u32(w, arch, "context_length", hp->n_ctx_train);
+    put_u32(w, arch, "embedding_length", hp->n_embd);
+    put_u32(w, arch, "block_count", hp->n_layer);
+    put_u32(w, arch, "feed_forward_length", hp->n_ff);
+    put_u32(w, arch, "attention.head_count", hp->n_head);
+    put_u32(w, arch, "attention.head_count_kv", hp->n_head_kv);
+    put_u32(w, arch, "rope.dimension_count", hp->n_rot);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_put_f32(w, key, 1e-5f);
+}
+
+/* Norms near 1, RoPE factors above 1, biases small, matrices so that a product keeps its size. */
+static void fill(struct tiny_rng *r, const struct arch_tensor *at, struct tiny_tensor *t, size_t n)
+{
+    float a = 0.1f, mid = 0;
+
+    if (strstr(t->name, "norm"))
+        mid = 1;
+    else if (strstr(t->name, "rope"))
+        mid = 1.5f;
+    else if (at->use == USE_MATRIX)
+        a = sqrtf(3.0f / (float)t->ne[0]);
+    else if (at->use == USE_ROWS)
+        a = 1;
+    for (size_t i = 0; i < n; i++)
+        t->x[i] = tiny_uniform(r, mid - a, mid + a);
+}
+
+static bool wanted(const struct tiny_options *o, const struct arch_tensor *at)
+{
+    if (at->instead)
+        return !o->tied;
+    /* RoPE factors change what is computed and exclude each other: tests add them by hand. */
+    return !at->optional || (o->optionals && !strstr(at->name, "rope"));
+}
+
+static enum status put_tensor(struct gguf_writer *w, struct arena *a, struct tiny_rng *r,
+                              const struct tiny_options *o, const struct arch_tensor *at,
+                              uint32_t il, const struct hparams *hp)
+{
+    struct tiny_tensor t = {.type = at->use == USE_VECTOR ? DT_F32 : o->type};
+    size_t n = 1, n_written = 1, n_bytes;
+    float *grown;
+    char *raw;
+
+    arch_tensor_name(at, il, t.name);
+    t.n_dims = arch_shape(at, hp, t.ne);
+    for (int i = 0; i < t.n_dims; i++)
+        n *= (size_t)t.ne[i];
+    t.x = arena_array(a, n, sizeof *t.x);
+    if (!t.x)
+        return ST_NOMEM;
+    fill(r, at, &t, n);
+    if (o->tensor)
+        o->tensor(o->ctx, &t);
+    if (t.skip)
+        return ST_OK;
+    for (int i = 0; i < t.n_dims; i++)
+        n_written *= (size_t)t.ne[i];
+    n_bytes = n_written / dtype_info(t.type)->block * dtype_info(t.type)->bytes;
+    grown = arena_array(a, n_written, sizeof *grown);
+    raw = arena_alloc(a, n_bytes);
+    if (!raw || !grown)
+        return ST_NOMEM;
+    memcpy(grown, t.x, (n < n_written ? n : n_written) * sizeof *grown);
+    quant_encoder(t.type)(grown, raw, (int64_t)n_written);
+    gguf_put_tensor(w, t.name, t.type, t.n_dims, t.ne, raw);
+    return ST_OK;
+}
+
+enum status tiny_write(const struct tiny_options *o, void **bytes, size_t *n, struct err *e)
+{
+    const char *name = o->arch ? o->arch : "llama";
+    const struct arch *arch = arch_find(name, strlen(name));
+    struct tiny_rng r = {.s = o->seed * 2 + 88172645463325253u};
+    struct hparams hp = sizes(o);
+    struct gguf_writer *w = gguf_writer_new();
+    enum status st = ST_OK;
+    struct arena a;
+
+    arena_init(&a, 1 << 16);
+    if (!w)
+        return err_nomem(e, "a writer", 1);
+    put_keys(w, name, &hp);
+    if (o->keys)
+        o->keys(o->ctx, w);
+    for (int i = 0; i < arch->n_tensors && !st; i++) {
+        const struct arch_tensor *at = &arch->tensors[i];
+        uint32_t n_layer = arch_per_layer(at) ? hp.n_layer : 1;
+
+        for (uint32_t il = 0; il < n_layer && !st && wanted(o, at); il++)
+            st = put_tensor(w, &a, &r, o, at, il, &hp);
+    }
+    if (!st)
+        st = gguf_write_memory(w, bytes, n, e);
+    gguf_writer_free(w);
+    arena_release(&a);
+    return st;
+}
+
+enum status tiny_load_bytes(struct tiny *t, void *bytes, size_t n, struct err *e)
+{
+    struct device_options dopt = {.n_threads = 3};
+    struct model_options opt = {.devs = &t->devs};
+    struct gguf *g;
+    enum status st;
+
+    *t = (struct tiny){.bytes = bytes, .n_bytes = n};
+    st = devices_open(&t->devs, &dopt, e);
+    if (!st)
+        st = gguf_open_memory(&g, bytes, n, "tiny", e);
+    if (!st)
+        st = model_load(&t->m, g, &opt, e);
+    if (st)
+        tiny_release(t);
+    return st;
+}
+
+enum status tiny_load(struct tiny *t, const struct tiny_options *o, struct err *e)
+{
+    void *bytes;
+    size_t n;
+    enum status st = tiny_write(o, &bytes, &n, e);
+
+    *t = (struct tiny){0};
+    return st ? st : tiny_load_bytes(t, bytes, n, e);
+}
+
+void tiny_release(struct tiny *t)
+{
+    model_free(t->m);
+    devices_close(&t->devs);
+    mem_free(t->bytes);
+    *t = (struct tiny){0};
+}
+
+struct session_options tiny_session(const struct tiny *t, uint32_t n_ctx, uint32_t n_ubatch)
+{
+    return (struct session_options){
+        .devs = &t->devs,
+        .n_ctx = n_ctx,
+        .n_ubatch = n_ubatch,
+        .type_k = DT_F32,
+        .type_v = DT_F32,
+        .all_outputs = true,
+        .exec.check = true,
+    };
+}

@@ -1,0 +1,106 @@
+/*
+ * What the vocabulary's tests share: a vocabulary with its file, ids compared with lists in JSON files.
+ */
+#ifndef GGRUN_TESTS_RUNTIME_VOCAB_UTIL_H
+#define GGRUN_TESTS_RUNTIME_VOCAB_UTIL_H
+
+#include "gguf/reader.h"
+#include "gguf/writer.h"
+#include "runtime/vocab.h"
+#include "tests/util_json.h"
+
+struct loaded {
+    struct gguf *g;
+    struct vocab *v;
+    void *bytes; /* of a file in memory */
+};
+
+/* Fails the test when the file cannot be loaded. */
+static inline struct loaded load_file(const char *path)
+{
+    struct loaded l = {0};
+    struct err e = {0};
+
+    if (gguf_open(&l.g, path, GGUF_NO_DATA, &e) || vocab_load(&l.v, l.g, &e))
+        fail_msg("%s", e.msg);
+    return l;
+}
+
+static inline void unload(struct loaded *l)
+{
+    vocab_free(l->v);
+    gguf_close(l->g);
+    mem_free(l->bytes);
+    *l = (struct loaded){0};
+}
+
+/* Ids of a text, appended to *out; the test fails when it has none. */
+static inline void encode(const struct vocab *v, const char *p, size_t n, unsigned flags, struct tokens *out)
+{
+    struct err e = {0};
+
+    if (vocab_encode(v, p, n, flags, out, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* The texts of one or two lists, with the ids that `ids` has for them; null = not compared. */
+static inline void check_ids(const struct vocab *v, const char *folder, const char *const lists[2],
+                             const char *ids_folder, const char *ids)
+{
+    struct json want = json_open(ids_folder, ids);
+    struct text t = {0};
+    size_t n = 0;
+
+    json_begin(&want);
+    for (int i = 0; i < 2 && lists[i]; i++) {
+        struct json texts = json_open(folder, lists[i]);
+
+        json_begin(&texts);
+        while (json_item(&texts)) {
+            struct tokens a = {0}, b = {0};
+
+            json_str(&texts, &t);
+            if (!json_item(&want))
+                fail_msg("%s: fewer lists than texts", ids);
+            if (!json_null(&want)) {
+                json_ints(&want, &b);
+                encode(v, t.p ? t.p : "", t.n, ENC_SPECIAL, &a);
+                if (a.n != b.n || (a.n && memcmp(a.id, b.id, a.n * sizeof *a.id)))
+                    fail_msg("%s: text %zu, '%s': other ids", ids, n, t.p ? t.p : "");
+            }
+            tokens_release(&a);
+            tokens_release(&b);
+            n++;
+        }
+        json_close(&texts);
+    }
+    if (json_item(&want) || n == 0)
+        fail_msg("%s: more lists than texts", ids);
+    json_close(&want);
+    text_release(&t);
+}
+
+/* The text of ids is what they were made from. */
+static inline void check_round_trip(const struct vocab *v, const char *p, size_t n, unsigned flags)
+{
+    struct tokens ids = {0};
+    struct text back = {0};
+    struct detok d;
+    struct err e = {0};
+
+    encode(v, p, n, flags, &ids);
+    detok_init(&d, v, true);
+    for (size_t i = 0; i < ids.n; i++)
+        if (detok_add(&d, ids.id[i], &back, &e))
+            fail_msg("%s", e.msg);
+    if (back.n != n || (n && memcmp(back.p, p, n) != 0)) {
+        char a[256], b[256];
+
+        fail_msg("%s: '%s' came back as '%s'", vocab_kind(v), text_quote(a, sizeof a, p, n),
+                 text_quote(b, sizeof b, back.p ? back.p : "", back.n));
+    }
+    tokens_release(&ids);
+    text_release(&back);
+}
+
+#endif
