@@ -22,10 +22,9 @@
  * The walk gives addresses by best fit among the inner free blocks, then from the last block of the chunk
  * with the best reuse factor, then from a new chunk. Best fit does not see the future: a long-lived
  * tensor in the wrong place splits the memory for all that follows. But the walk has found out when each
- * run of bytes is born and dies, so the plan can do better, and does when the walk's result is not
- * close to the least possible: it packs the same runs again with their lifetimes known, the most demanding first
- * (as in offline planners such as XNNPACK's), then moves whatever lies on top to the front of the order
- * and tries again, and keeps the best. All of it is deterministic, and bounded by counted work.
+ * run of bytes is born and dies, so when its result is not close to the least possible (the largest sum
+ * of what lives at one time), pack.c packs the same runs again with their lifetimes known, and
+ * the better of the two is the plan.
  */
 #include "runtime/alloc.h"
 
@@ -35,10 +34,9 @@
 
 #include "gguf/base/log.h"
 #include "gguf/base/mem.h"
+#include "runtime/pack.h"
 
-#define PACK_PAIRS  ((size_t)4 << 20)  /* more pairs of runs that live together: not packed again */
-#define PACK_WORK   ((size_t)16 << 20) /* pairs looked at in all attempts together */
-#define PACK_ROUNDS 400                /* attempts */
+#define NEAR 64 /* the walk's result stands when it is within least / NEAR of the least possible */
 
 struct block {
     size_t begin, end; /* bytes from the chunk's start */
@@ -56,20 +54,6 @@ struct space { /* a buffer while it is planned */
     int n, n_made, cap; /* n: in use at the end */
 };
 
-/* A run of bytes: a tensor, or a chain of tensors that take over each other in place. */
-struct run {
-    int32_t first, last; /* items */
-    int32_t buf, chunk;
-    size_t offs;
-};
-
-/* The bytes that a run holds from one step to another; the chain only shrinks. */
-struct item {
-    int32_t run, next; /* of the same run, -1 */
-    int32_t from, to;  /* steps, both inclusive */
-    size_t size;
-};
-
 struct life {
     int32_t children, views;
     int32_t run; /* that holds its bytes */
@@ -84,8 +68,8 @@ struct alloc {
     struct arena arena;
     struct life *life; /* [n_tensors] */
     struct space *space; /* [n_bufs] */
-    struct run *runs;
-    struct item *items;
+    struct pack_run *runs; /* a tensor, or a chain of tensors that take over each other in place */
+    struct pack_item *items;
     int n_runs, n_items;
     int step; /* now */
     struct err *e;
@@ -249,7 +233,8 @@ static void out_of_memory(struct alloc *a)
 
 static int new_item(struct alloc *a, int run, int from, size_t size)
 {
-    a->items[a->n_items] = (struct item){.run = run, .next = -1, .from = from, .to = -1, .size = size};
+    a->items[a->n_items] =
+        (struct pack_item){.run = run, .next = -1, .from = from, .to = -1, .size = size};
     return a->n_items++;
 }
 
@@ -282,7 +267,7 @@ static void take_over(struct alloc *a, int slot, int owner)
 {
     struct plan_tensor *pt = &a->p->tensors[slot], *po = &a->p->tensors[owner];
     int r = a->life[owner].run;
-    struct item *last = &a->items[a->runs[r].last];
+    struct pack_item *last = &a->items[a->runs[r].last];
 
     pt->chunk = po->chunk;
     pt->offs = po->offs;
@@ -321,7 +306,7 @@ static void find_room(struct alloc *a, int slot)
 {
     struct plan_tensor *pt = &a->p->tensors[slot];
     struct space *sp = &a->space[pt->buf];
-    struct run *r;
+    struct pack_run *r;
     int chunk;
 
     if (!take_inner(sp, pt->size, &chunk, &pt->offs) &&
@@ -331,7 +316,7 @@ static void find_room(struct alloc *a, int slot)
     }
     pt->chunk = chunk;
     r = &a->runs[a->n_runs];
-    *r = (struct run){.buf = pt->buf, .chunk = chunk, .offs = pt->offs};
+    r->group = pt->buf;
     r->first = r->last = new_item(a, a->n_runs, a->step, pt->size);
     a->life[slot].run = a->n_runs++;
     DEBUG(a, "alloc: '%s' %zu bytes at %s %d+%zu", name_of(a, slot), pt->size,
@@ -493,7 +478,7 @@ static void find_least(struct alloc *a)
 
         memset(delta, 0, ((size_t)n_steps + 1) * sizeof *delta);
         for (int k = 0; k < a->n_items; k++) {
-            if (a->runs[a->items[k].run].buf != b)
+            if (a->runs[a->items[k].run].group != b)
                 continue;
             delta[a->items[k].from] += a->items[k].size; /* differences: they wrap and come back */
             delta[a->items[k].to + 1] -= a->items[k].size;
@@ -509,263 +494,6 @@ static void find_least(struct alloc *a)
 
 /* ---- packing again, with lifetimes known ---- */
 
-struct gap { /* offsets in (lo, hi) are taken, seen from the run that is being placed */
-    int64_t lo, hi;
-};
-
-struct pack_sort;
-
-struct pack {
-    struct alloc *a;
-    int buf;
-    int n;           /* runs of this buffer */
-    int32_t *runs;   /* [n] */
-    int32_t *order;  /* [n] being tried */
-    int32_t *best;   /* [n] runs in the best order so far */
-    size_t *offs;    /* [n_runs] of the attempt; SIZE_MAX = not placed yet */
-    size_t *offs_best;
-    int32_t *peer_at; /* [n_items + 1] into peers */
-    int32_t *peers;   /* items that live at the same time */
-    struct gap *gaps; /* room for those of any run */
-    struct pack_sort *sort; /* [n] */
-    size_t work;
-    size_t peak_best;
-};
-
-/*
- * Pairs of items that live together: go through them in the order of birth, which is how they were
- * made, with a list of those still alive. Called twice, first to count (peers NULL), then to fill.
- */
-static size_t find_peers(struct pack *k, int32_t *alive)
-{
-    const struct item *items = k->a->items;
-    size_t n_pairs = 0;
-    int n_alive = 0;
-
-    for (int i = 0; i < k->a->n_items; i++) {
-        int kept = 0;
-
-        if (k->a->runs[items[i].run].buf != k->buf)
-            continue;
-        for (int y = 0; y < n_alive; y++) {
-            int32_t j = alive[y];
-
-            if (items[j].to < items[i].from)
-                continue;
-            alive[kept++] = j;
-            if (k->peers) {
-                k->peers[k->peer_at[i]++] = j;
-                k->peers[k->peer_at[j]++] = i;
-            } else {
-                k->peer_at[i]++;
-                k->peer_at[j]++;
-            }
-        }
-        n_pairs += (size_t)kept;
-        if (n_pairs > PACK_PAIRS)
-            return n_pairs;
-        n_alive = kept;
-        alive[n_alive++] = i;
-    }
-    return n_pairs;
-}
-
-/* Peers of all items of a run. */
-static size_t n_peers(const struct pack *k, int32_t r)
-{
-    size_t n = 0;
-
-    for (int32_t i = k->a->runs[r].first; i >= 0; i = k->a->items[i].next)
-        n += (size_t)(k->peer_at[i + 1] - k->peer_at[i]);
-    return n;
-}
-
-/* False: too many pairs (then packing is left out; it is only an improvement), or no memory. */
-static bool pack_peers(struct pack *k)
-{
-    struct arena *ar = &k->a->arena;
-    int n_items = k->a->n_items;
-    int32_t *alive = arena_array(ar, (size_t)n_items, sizeof *alive);
-    size_t n_pairs, at = 0, most = 0;
-
-    k->peer_at = arena_array(ar, (size_t)n_items + 1, sizeof *k->peer_at);
-    if (!alive || !k->peer_at)
-        return false;
-    n_pairs = find_peers(k, alive);
-    if (n_pairs > PACK_PAIRS)
-        return false;
-    for (int i = 0; i <= n_items; i++) { /* counts become starts */
-        size_t n = (size_t)k->peer_at[i];
-
-        k->peer_at[i] = (int32_t)at;
-        at += n;
-    }
-    k->peers = arena_array(ar, 2 * n_pairs, sizeof *k->peers);
-    if (!k->peers)
-        return false;
-    find_peers(k, alive);
-    for (int i = n_items; i > 0; i--) /* filling moved each start to its end */
-        k->peer_at[i] = k->peer_at[i - 1];
-    k->peer_at[0] = 0;
-    for (int x = 0; x < k->n; x++) {
-        size_t n = n_peers(k, k->runs[x]);
-
-        most = n > most ? n : most;
-    }
-    k->gaps = arena_array(ar, most, sizeof *k->gaps);
-    return k->gaps;
-}
-
-static int by_lo(const void *x, const void *y)
-{
-    const struct gap *g = x, *h = y;
-
-    return (g->lo > h->lo) - (g->lo < h->lo);
-}
-
-/* The lowest offset of the tightest gap among what is placed already and lives at the same time. */
-static size_t pack_offset(struct pack *k, int32_t r)
-{
-    const struct item *items = k->a->items;
-    int64_t cur = 0, best = -1, best_slack = INT64_MAX;
-    int n = 0;
-
-    for (int32_t i = k->a->runs[r].first; i >= 0; i = items[i].next) {
-        for (int32_t x = k->peer_at[i]; x < k->peer_at[i + 1]; x++) {
-            const struct item *peer = &items[k->peers[x]];
-            size_t offs = k->offs[peer->run];
-
-            k->work++;
-            if (offs != SIZE_MAX)
-                k->gaps[n++] = (struct gap){(int64_t)offs - (int64_t)items[i].size,
-                                            (int64_t)(offs + peer->size)};
-        }
-    }
-    qsort(k->gaps, (size_t)n, sizeof *k->gaps, by_lo);
-    for (int i = 0; i < n; i++) {
-        int64_t slack = k->gaps[i].lo - cur;
-
-        if (slack >= 0 && slack < best_slack) {
-            best = cur;
-            best_slack = slack;
-        }
-        if (k->gaps[i].hi > cur)
-            cur = k->gaps[i].hi;
-    }
-    return (size_t)(best >= 0 ? best : cur);
-}
-
-/* Place all runs in k->order. Sets *top to the place in the order of the run that ends highest. */
-static size_t pack_try(struct pack *k, int *top)
-{
-    size_t peak = 0;
-
-    for (int x = 0; x < k->n; x++)
-        k->offs[k->order[x]] = SIZE_MAX;
-    for (int x = 0; x < k->n; x++) {
-        int32_t r = k->order[x];
-        size_t end;
-
-        k->offs[r] = pack_offset(k, r);
-        end = k->offs[r] + k->a->items[k->a->runs[r].first].size;
-        if (end > peak) {
-            peak = end;
-            *top = x;
-        }
-    }
-    if (peak < k->peak_best) {
-        k->peak_best = peak;
-        memcpy(k->best, k->order, (size_t)k->n * sizeof *k->best);
-        memcpy(k->offs_best, k->offs, (size_t)k->a->n_runs * sizeof *k->offs);
-    }
-    return peak;
-}
-
-enum pack_key { PACK_SIZE, PACK_AREA, PACK_SPAN };
-
-struct pack_sort {
-    double demand;
-    int32_t span; /* steps */
-    int32_t run;
-};
-
-/* The most demanding first; then the longest-lived; then the earliest. */
-static int by_demand(const void *x, const void *y)
-{
-    const struct pack_sort *i = x, *j = y;
-
-    if (i->demand < j->demand || i->demand > j->demand)
-        return i->demand > j->demand ? -1 : 1;
-    if (i->span != j->span)
-        return i->span > j->span ? -1 : 1;
-    return (i->run > j->run) - (i->run < j->run);
-}
-
-static void pack_sort(struct pack *k, enum pack_key key)
-{
-    const struct item *items = k->a->items;
-
-    for (int x = 0; x < k->n; x++) {
-        const struct run *r = &k->a->runs[k->runs[x]];
-        int32_t span = items[r->last].to - items[r->first].from + 1;
-        double size = (double)items[r->first].size;
-
-        k->sort[x] = (struct pack_sort){
-            .demand = key == PACK_SIZE ? size : key == PACK_AREA ? size * span : span,
-            .span = span,
-            .run = k->runs[x],
-        };
-    }
-    qsort(k->sort, (size_t)k->n, sizeof *k->sort, by_demand);
-    for (int x = 0; x < k->n; x++)
-        k->order[x] = k->sort[x].run;
-}
-
-static bool pack_init(struct pack *k)
-{
-    struct arena *ar = &k->a->arena;
-    size_t n_runs = (size_t)k->a->n_runs;
-
-    k->runs = arena_array(ar, n_runs, sizeof *k->runs);
-    k->order = arena_array(ar, n_runs, sizeof *k->order);
-    k->best = arena_array(ar, n_runs, sizeof *k->best);
-    k->offs = arena_array(ar, n_runs, sizeof *k->offs);
-    k->offs_best = arena_array(ar, n_runs, sizeof *k->offs_best);
-    k->sort = arena_array(ar, n_runs, sizeof *k->sort);
-    if (ar->failed)
-        return false;
-    for (int32_t r = 0; r < k->a->n_runs; r++) {
-        if (k->a->runs[r].buf == k->buf)
-            k->runs[k->n++] = r;
-    }
-    return pack_peers(k);
-}
-
-static void move_to_front(int32_t *order, int from, int to)
-{
-    int32_t r = order[from];
-
-    memmove(&order[to + 1], &order[to], (size_t)(from - to) * sizeof *order);
-    order[to] = r;
-}
-
-/* Try orders until one is close enough to the least possible, or the work is used up. */
-static void pack_search(struct pack *k, size_t enough)
-{
-    static const enum pack_key keys[] = {PACK_SIZE, PACK_AREA, PACK_SPAN};
-    int top = 0;
-
-    for (int i = 0; i < 3 && k->peak_best > enough; i++) {
-        pack_sort(k, keys[i]);
-        pack_try(k, &top);
-        for (int round = 0;
-             round < PACK_ROUNDS && k->peak_best > enough && top > 0 && k->work < PACK_WORK; round++) {
-            move_to_front(k->order, top, round % 4 == 3 ? 0 : top / 2);
-            pack_try(k, &top);
-        }
-    }
-}
-
 /* The walk's own peak in a buffer: all chunks. */
 static size_t walk_peak(const struct alloc *a, int buf)
 {
@@ -780,32 +508,36 @@ static void pack_again(struct alloc *a, int buf)
 {
     struct space *sp = &a->space[buf];
     size_t least = a->p->bufs[buf].least, have = walk_peak(a, buf);
-    struct pack k = {.a = a, .buf = buf, .peak_best = have};
-    size_t enough = least + least / 64;
+    struct pack k = {.runs = a->runs,
+                     .items = a->items,
+                     .n_runs = a->n_runs,
+                     .n_items = a->n_items,
+                     .group = buf,
+                     .least = least,
+                     .peak = have};
+    bool better;
 
-    if (a->opt->no_better || have <= enough)
+    if (a->opt->walk_only || have <= least + least / NEAR)
         return;
-    if (pack_init(&k))
-        pack_search(&k, enough);
-    if (a->arena.failed)
+    k.offs = arena_array(&a->arena, (size_t)a->n_runs, sizeof *k.offs);
+    if (!k.offs) {
         out_of_memory(a);
-    if (a->st || k.peak_best >= have || k.peak_best > sp->limit)
         return;
-    for (int x = 0; x < k.n; x++) {
-        a->runs[k.runs[x]].chunk = 0;
-        a->runs[k.runs[x]].offs = k.offs_best[k.runs[x]];
     }
-    sp->chunks[0].high = k.peak_best;
+    a->st = pack(&k, &better, a->e);
+    if (a->st || !better || k.peak > sp->limit)
+        return;
+    sp->chunks[0].high = k.peak;
     sp->n = 1;
     for (int i = 0; i < a->p->n_tensors; i++) {
         struct plan_tensor *pt = &a->p->tensors[i];
 
         if (pt->buf != buf)
             continue;
-        pt->chunk = a->runs[a->life[i].run].chunk;
-        pt->offs = a->runs[a->life[i].run].offs;
-        DEBUG(a, "alloc: packed '%s' %zu bytes at %s %d+%zu", name_of(a, i), pt->size,
-              a->p->bufs[buf].buft->name, pt->chunk, pt->offs);
+        pt->chunk = 0;
+        pt->offs = k.offs[a->life[i].run];
+        DEBUG(a, "alloc: packed '%s' %zu bytes at %s 0+%zu", name_of(a, i), pt->size,
+              a->p->bufs[buf].buft->name, pt->offs);
     }
 }
 

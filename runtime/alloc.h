@@ -10,8 +10,8 @@
 #include "runtime/plan.h"
 
 struct alloc_options {
-    bool debug;         /* log each allocation, reuse and release */
-    bool no_better;     /* stay with the addresses of the first pass (tests) */
+    bool debug;     /* log each allocation, reuse and release */
+    bool walk_only; /* stay with the addresses of the walk in execution order (tests) */
 };
 
 /* After sched_plan. opt may be NULL. Fails with ST_NOMEM when a tensor exceeds the largest chunk. */

@@ -16,9 +16,9 @@ static const struct chat_family families[] = {
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 /*
- * Normal form of a template: literal text as it is; "\1" statement "\2"; "\3" expression "\2", where
- * string literals that are added to something have become literal text. In a known form, "\4" stands for any
- * literal text: the default system message.
+ * Normal form of a template: literal text as it is; "\1" statement "\2"; "\3" expression "\2",
+ * where string literals that are added to something have become literal text. In a known form, "\4"
+ * stands for any literal text: the default system message.
  */
 #define STMT(s) "\1" s "\2"
 #define EXPR(s) "\3" s "\2"
@@ -33,11 +33,14 @@ static const struct {
     const char *form;
 } known[] = {
     {0, STMT("for message in messages") CHATML_MESSAGE CHATML_END},
-    {0, STMT("for message in messages") STMT("if loop.first and messages[0]['role'] != 'system'")
-            "<|im_start|>system\n" SYSTEM "<|im_end|>\n" STMT("endif") CHATML_MESSAGE CHATML_END},
+    {0, STMT("for message in messages") STMT(
+            "if loop.first and messages[0]['role'] != 'system'") "<|im_start|>system\n" SYSTEM
+                                                                 "<|im_end|>\n" STMT("endif")
+                                                                     CHATML_MESSAGE CHATML_END},
 };
 
-/* What many templates start with and what changes nothing for us, who always say whether to generate. */
+/* What many templates start with and what changes nothing for us, who always say whether to
+ * generate. */
 static const char preamble[] = STMT("if not add_generation_prompt is defined")
     STMT("set add_generation_prompt = false") STMT("endif");
 
@@ -112,8 +115,9 @@ static bool at_close(const struct scan *s, const char *close)
 }
 
 /*
- * Copy code at s up to `close` or, with stop_at_plus, up to a '+': runs of space become one, none at the
- * ends; strings are written in single quotes; .role and .content become ['role'] and ['content'].
+ * Copy code at s up to `close` or, with stop_at_plus, up to a '+': runs of space become one, none
+ * at the ends; strings are written in single quotes; .role and .content become ['role'] and
+ * ['content'].
  */
 static bool read_code(struct scan *s, const char *close, bool stop_at_plus, struct text *out)
 {
@@ -171,7 +175,8 @@ static bool read_expression(struct scan *s, struct text *out)
     }
 }
 
-/* Drop spaces (and newlines, unless only_line) from the end of the literal text that began at `from`. */
+/* Drop spaces (and newlines, unless only_line) from the end of the literal text that began at
+ * `from`. */
 static void trim_end(struct text *out, size_t from, bool only_line)
 {
     size_t n = out->n;
@@ -184,9 +189,9 @@ static void trim_end(struct text *out, size_t from, bool only_line)
 }
 
 /*
- * The whole template. Blank handling as the usual renderers set it (trim_blocks, lstrip_blocks): the
- * newline behind a statement and the blanks in front of one that starts its line vanish; "-" in a tag takes
- * all blanks on its side; one newline at the end of the file vanishes.
+ * The whole template. Blank handling as the usual renderers set it (trim_blocks, lstrip_blocks):
+ * the newline behind a statement and the blanks in front of one that starts its line vanish; "-" in
+ * a tag takes all blanks on its side; one newline at the end of the file vanishes.
  */
 static bool normalise(struct scan *s, struct text *out)
 {
@@ -346,8 +351,8 @@ static void put_message(const struct chat_family *f, const char *role, const cha
     text_str(out, f->after_content);
 }
 
-enum status chat_render(const struct chat *c, const struct chat_message *m, size_t n,
-                        bool generate, struct text *out, struct err *e)
+enum status chat_render(const struct chat *c, const struct chat_message *m, size_t n, bool generate,
+                        struct text *out, struct err *e)
 {
     const struct chat_family *f = c->family;
 

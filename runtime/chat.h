@@ -1,11 +1,12 @@
 /*
  * Chat templates: from messages to the text that a model was trained on.
  *
- * A template in a file is a program; we do not run it but recognise it. It is brought into a normal form
- * (spacing, quotes, escapes, `a.b` or `a['b']`) and must then be one of the forms that we know, so that a
- * changed, damaged or merely similar template is refused and never guessed at.
+ * A template in a file is a program; we do not run it but recognise it. It is brought into a normal
+ * form (spacing, quotes, escapes, `a.b` or `a['b']`) and must then be one of the forms that we
+ * know, so that a changed, damaged or merely similar template is refused and never guessed at.
  *
- * One family so far: ChatML, `<|im_start|>ROLE\nTEXT<|im_end|>\n`, also with a default system message.
+ * One family so far: ChatML, `<|im_start|>ROLE\nTEXT<|im_end|>\n`, also with a default system
+ * message.
  */
 #ifndef GGRUN_RUNTIME_CHAT_H
 #define GGRUN_RUNTIME_CHAT_H
@@ -31,9 +32,10 @@ struct chat_message {
 };
 
 /*
- * By name ("chatml": without a default system message) or, with name NULL, by the template in the file.
- * Unknown name: ST_USAGE listing the names. No template in the file, or one not recognised: ST_UNSUPPORTED
- * saying to give --chat-template NAME. *out is released with chat_release, after a failure too.
+ * By name ("chatml": without a default system message) or, with name NULL, by the template in the
+ * file. Unknown name: ST_USAGE listing the names. No template in the file, or one not recognised:
+ * ST_UNSUPPORTED saying to give --chat-template NAME. *out is released with chat_release, after a
+ * failure too.
  */
 enum status chat_find(struct chat *out, const char *name, const struct gguf *g, struct err *e);
 /* The same for a template's text (any bytes). */
@@ -42,7 +44,7 @@ void chat_release(struct chat *c); /* a zeroed one is fine */
 
 const char *chat_family_name(const struct chat_family *f);
 /* Append the rendered messages, and the start of the assistant's answer when `generate`. */
-enum status chat_render(const struct chat *c, const struct chat_message *m, size_t n,
-                        bool generate, struct text *out, struct err *e);
+enum status chat_render(const struct chat *c, const struct chat_message *m, size_t n, bool generate,
+                        struct text *out, struct err *e);
 
 #endif

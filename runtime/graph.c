@@ -206,7 +206,7 @@ static void file_tensor(struct graph *g, struct tensor *t, int slot)
  * until now and has to be computed after all. */
 static bool enter(struct graph *g, struct tensor *t, bool compute, bool *is_new)
 {
-    bool upgrade = compute && t->op != OP_NONE && !(t->flags & TENSOR_COMPUTE);
+    bool upgrade;
     int slot = probe(g, t);
 
     if (slot < 0) {
@@ -214,6 +214,9 @@ static bool enter(struct graph *g, struct tensor *t, bool compute, bool *is_new)
         return false;
     }
     *is_new = !g->keys[slot];
+    if (*is_new && !compute)
+        t->flags &= ~(uint32_t)TENSOR_COMPUTE; /* a mark that an earlier graph may have left */
+    upgrade = compute && t->op != OP_NONE && !(t->flags & TENSOR_COMPUTE);
     if (upgrade)
         t->flags |= TENSOR_COMPUTE;
     if (*is_new) {

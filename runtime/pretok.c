@@ -9,15 +9,16 @@
 #include "gguf/base/mem.h"
 
 /*
- * The patterns are facts of each model family's tokenizer.json, written so that PCRE2 never walks a run of
- * characters more than a fixed number of times: what cannot be given back is possessive (++, *+).
+ * The patterns are facts of each model family's tokenizer.json, written so that PCRE2 never walks a
+ * run of characters more than a fixed number of times: what cannot be given back is possessive (++,
+ * *+).
  *
  * `\s` is spelled out, since PCRE2's \s also takes U+180E, which has not been white space since
  * Unicode 6.3. Letter cases of contractions are spelled out too: without case, 's' is also U+017F.
  */
-#define WS  "\\t-\\r\\x{85}\\p{Z}" /* inside a class */
-#define S   "[" WS "]"
-#define NOS "[^" WS "]"
+#define WS          "\\t-\\r\\x{85}\\p{Z}" /* inside a class */
+#define S           "[" WS "]"
+#define NOS         "[^" WS "]"
 #define LETTER_OR_N "\\p{L}\\p{N}"
 
 #define CONTRACTION     "'(?:[stmd]|re|ve|ll)"
@@ -26,53 +27,52 @@
 #define LINES           S "*[\\r\\n]+"
 
 /* GPT-2, tokenizer of 2019. */
-#define GPT2                                                                                       \
-    CONTRACTION "| ?\\p{L}++| ?\\p{N}++| ?[^" WS LETTER_OR_N "]++|" SPACES
+#define GPT2 CONTRACTION "| ?\\p{L}++| ?\\p{N}++| ?[^" WS LETTER_OR_N "]++|" SPACES
 
 /* GPT-4 and its descendants; they differ in how many digits stand together. */
 #define GPT4(digits)                                                                               \
-    CONTRACTION_ANY "|[^\\r\\n" LETTER_OR_N "]?\\p{L}++|" digits                                   \
-                    "| ?[^" WS LETTER_OR_N "]++[\\r\\n]*+|" LINES "|" SPACES
+    CONTRACTION_ANY "|[^\\r\\n" LETTER_OR_N "]?\\p{L}++|" digits "| ?[^" WS LETTER_OR_N            \
+                    "]++[\\r\\n]*+|" LINES "|" SPACES
 
 /* GPT-4o: words break where a lower-case letter is followed by an upper-case one. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CAMEL(suffix)                                                                              \
-    "[^\\r\\n" LETTER_OR_N "]?" UPPER "*" LOWER "++" suffix                                        \
-    "|[^\\r\\n" LETTER_OR_N "]?" UPPER "++" LOWER "*+" suffix
+    "[^\\r\\n" LETTER_OR_N "]?" UPPER "*" LOWER "++" suffix "|[^\\r\\n" LETTER_OR_N "]?" UPPER     \
+    "++" LOWER "*+" suffix
 #define GPT4O(suffix, digits)                                                                      \
     CAMEL(suffix) "|" digits "| ?[^" WS LETTER_OR_N "]++[\\r\\n/]*+|" LINES "|" SPACES
 
-/* DeepSeek-LLM: cased letters of the Unicode version it was made with, as its tokenizer.json lists them. */
+/* DeepSeek-LLM: cased letters of the Unicode version it was made with, as its tokenizer.json lists
+ * them. */
 #define DEEPSEEK_CASED                                                                             \
-    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}" \
-    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}" \
-    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}" \
-    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}" \
-    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}" \
-    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}" \
-    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}" \
-    "\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}" \
-    "\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}" \
-    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}" \
-    "\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}" \
-    "\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}" \
-    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}" \
-    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}" \
-    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}" \
-    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
-    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                 \
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}"         \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}"                  \
+    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}"                       \
+    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"                 \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}"                 \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}"                 \
+    "\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}"         \
+    "\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}"                           \
+    "\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}"                 \
+    "\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}"          \
+    "\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}"                  \
+    "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}"         \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}"                  \
+    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}"                 \
+    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}"                 \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}"         \
     "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
 #define CJK_KANA "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]++"
 #define CJK_WIDE "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]++"
 
 #define DEEPSEEK3                                                                                  \
-    "[!-/:-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++| ?[\\p{P}\\p{S}]++[\\r\\n]*+|" \
-    LINES "|" SPACES
+    "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++"                      \
+    "| ?[\\p{P}\\p{S}]++[\\r\\n]*+|" LINES "|" SPACES
 
-#define BLOOM                                                                                      \
-    " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]++"
+#define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]++"
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -97,10 +97,10 @@ static const struct pretok_rule rules[] = {
     {LIST("falcon"), LIST("[\\p{P}$+<=>^~|`]++", GPT2, "[0-9]{3}")},
     {LIST("deepseek-llm"),
      LIST("[\\r\\n]", S "?[" DEEPSEEK_CASED "]++",
-          S "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]++",
+          S
+          "?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]++",
           "(?<!" S ")" S "++\\z", CJK_WIDE, "\\p{N}++")},
-    {LIST("deepseek-coder"),
-     LIST("[\\r\\n]", S "?\\p{L}++", S "?\\p{P}++", CJK_WIDE, "\\p{N}")},
+    {LIST("deepseek-coder"), LIST("[\\r\\n]", S "?\\p{L}++", S "?\\p{P}++", CJK_WIDE, "\\p{N}")},
     {LIST("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"),
      LIST("\\p{N}{1,3}", CJK_KANA, DEEPSEEK3)},
     {LIST("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"),
@@ -192,11 +192,13 @@ static enum status compile(struct pretok *p, pcre2_compile_context *cc, size_t i
         if (p->hook.failed)
             return err_nomem(e, "pre-tokenizer", strlen(pattern));
         pcre2_get_error_message(rc, why, sizeof why);
-        return err_set(e, ST_UNSUPPORTED,
-                       "pattern %zu of pre-tokenizer '%s' is not understood by this PCRE2: %s at %zu",
-                       i + 1, p->rule->names[0], (char *)why, (size_t)at);
+        return err_set(
+            e, ST_UNSUPPORTED,
+            "pattern %zu of pre-tokenizer '%s' is not understood by this PCRE2: %s at %zu", i + 1,
+            p->rule->names[0], (char *)why, (size_t)at);
     }
-    /* Without JIT (not built in, or the system gives no executable memory) patterns are interpreted. */
+    /* Without JIT (not built in, or the system gives no executable memory) patterns are
+     * interpreted. */
     pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE);
     if (p->hook.failed)
         return err_nomem(e, "pre-tokenizer", strlen(pattern));
@@ -247,9 +249,9 @@ struct pretok_run {
 };
 
 /*
- * Linear patterns need a small number of steps per byte; the worst here is about four. Neither a possessive
- * run nor one that backtracks by single characters takes backtracking memory per character, so the
- * memory limits only have to hold one match's bookkeeping.
+ * Linear patterns need a small number of steps per byte; the worst here is about four. Neither a
+ * possessive run nor one that backtracks by single characters takes backtracking memory per
+ * character, so the memory limits only have to hold one match's bookkeeping.
  */
 static const struct pretok_limits usual_limits = {
     .match_base = 100000, .match_per_byte = 32, .heap_kib = 64 << 10, .jit_stack_kib = 1 << 10};
@@ -289,8 +291,8 @@ enum status pretok_run_new(struct pretok_run **out, const struct pretok *p,
     if (r->limits.jit_stack_kib) {
         size_t max = (size_t)r->limits.jit_stack_kib << 10;
 
-        r->stack = pcre2_jit_stack_create(max < JIT_STACK_START ? max : JIT_STACK_START, max,
-                                          r->general);
+        r->stack =
+            pcre2_jit_stack_create(max < JIT_STACK_START ? max : JIT_STACK_START, max, r->general);
         if (r->hook.failed)
             goto nomem;
         if (r->stack)
@@ -312,10 +314,11 @@ static enum status match_error(const struct pretok_run *r, int rc, size_t at, st
     if (rc == PCRE2_ERROR_NOMEMORY)
         return err_nomem(e, "splitting a text into words", (size_t)r->limits.heap_kib << 10);
     pcre2_get_error_message(rc, why, sizeof why);
-    return err_set(e, ST_UNSUPPORTED,
-                   "text cannot be split into words at byte %zu: PCRE2 says '%s' for the patterns of "
-                   "pre-tokenizer '%s'; try to break the text up with newlines",
-                   at, (char *)why, r->p->rule->names[0]);
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "text cannot be split into words at byte %zu: PCRE2 says '%s' for the patterns of "
+        "pre-tokenizer '%s'; try to break the text up with newlines",
+        at, (char *)why, r->p->rule->names[0]);
 }
 
 /* Next match in s[from..n): ST_OK with *end = 0 if there is none. */

@@ -11,10 +11,10 @@
 /*
  * How a sample is made
  *
- * Top-k, top-p and min-p each keep a prefix of the ids in descending order (lowest id first on a tie), so
- * after one ordering they only shorten the list. With top-k the order comes from a heap of k entries, else
- * from a radix sort. Weights are doubles from exp_portable(), summed in list order: the result is a function
- * of the logits alone, whatever the C library.
+ * Top-k, top-p and min-p each keep a prefix of the ids in descending order (lowest id first on a
+ * tie), so after one ordering they only shorten the list. With top-k the order comes from a heap of
+ * k entries, else from a radix sort. Weights are doubles from exp_portable(), summed in list order:
+ * the result is a function of the logits alone, whatever the C library.
  */
 
 struct pick {
@@ -25,9 +25,9 @@ struct pick {
 struct sampler {
     struct sampler_options opt;
     int32_t n_vocab;
-    bool *banned;     /* [n_vocab] */
-    float *logits;    /* [n_vocab] of this sample, after bans and penalty */
-    int32_t *recent;  /* [n_recent_max] ring of accepted ids */
+    bool *banned;    /* [n_vocab] */
+    float *logits;   /* [n_vocab] of this sample, after bans and penalty */
+    int32_t *recent; /* [n_recent_max] ring of accepted ids */
     uint32_t n_recent_max, n_recent, recent_next;
     struct pick *picks, *spare; /* [n_vocab] each: the ordered list, and room for the radix sort */
     double *weights;            /* [n_vocab] of picks */
@@ -38,7 +38,8 @@ struct sampler {
 
 /* ---- generator ---- */
 
-/* Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64). */
+/* Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64).
+ */
 static uint64_t splitmix_next(uint64_t *x)
 {
     uint64_t z = *x += 0x9e3779b97f4a7c15u;
@@ -53,7 +54,8 @@ static uint64_t rotate_left(uint64_t x, int k)
     return x << k | x >> (64 - k);
 }
 
-/* Source: Blackman, Vigna, "Scrambled Linear Pseudorandom Number Generators", arXiv:1805.01407 (xoshiro256**). */
+/* Source: Blackman, Vigna, "Scrambled Linear Pseudorandom Number Generators", arXiv:1805.01407
+ * (xoshiro256**). */
 static uint64_t rng_next(uint64_t s[4])
 {
     uint64_t result = rotate_left(s[1] * 5, 7) * 9;
@@ -75,15 +77,26 @@ static double rng_uniform(uint64_t s[4])
 }
 
 /*
- * e^x for x <= 0, the same bits everywhere: only IEEE additions and multiplications. x = k ln 2 + r with
- * |r| <= ln 2 / 2; the Taylor polynomial of degree 13 is off by less than 2^-57 there.
+ * e^x for x <= 0, the same bits everywhere: only IEEE additions and multiplications. x = k ln 2 + r
+ * with |r| <= ln 2 / 2; the Taylor polynomial of degree 13 is off by less than 2^-57 there.
  */
 static double exp_portable(double x)
 {
     static const double inverse_factorial[] = {
-        1.0,         1.0,          1.0 / 2,        1.0 / 6,        1.0 / 24,
-        1.0 / 120,   1.0 / 720,    1.0 / 5040,     1.0 / 40320,    1.0 / 362880,
-        1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0,
+        1.0,
+        1.0,
+        1.0 / 2,
+        1.0 / 6,
+        1.0 / 24,
+        1.0 / 120,
+        1.0 / 720,
+        1.0 / 5040,
+        1.0 / 40320,
+        1.0 / 362880,
+        1.0 / 3628800,
+        1.0 / 39916800,
+        1.0 / 479001600,
+        1.0 / 6227020800.0,
     };
     const double ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
     double k, r, p = 0;
@@ -172,8 +185,9 @@ enum status sampler_new(struct sampler **out, const struct sampler_options *o, i
     if (!s->banned || !s->logits || !s->recent || !s->picks || !s->spare || !s->weights ||
         !s->kept) {
         sampler_free(s);
-        return err_nomem(e, "sampler", n * (sizeof *s->picks * 2 + sizeof *s->weights +
-                                            sizeof *s->kept + sizeof *s->logits));
+        return err_nomem(
+            e, "sampler",
+            n * (sizeof *s->picks * 2 + sizeof *s->weights + sizeof *s->kept + sizeof *s->logits));
     }
     for (int i = 0; i < 4; i++)
         s->rng[i] = splitmix_next(&seed);
@@ -300,7 +314,8 @@ static void radix_pass(const struct pick *src, struct pick *dst, int32_t n, int 
         dst[start[descending_key(src[i].logit) >> shift & 2047]++] = src[i];
 }
 
-/* All ids, sorted, into s->picks. Ids enter in ascending order and the passes are stable: ties stay so. */
+/* All ids, sorted, into s->picks. Ids enter in ascending order and the passes are stable: ties stay
+ * so. */
 static int32_t order_all(struct sampler *s)
 {
     int32_t n = 0;
@@ -330,7 +345,8 @@ static enum status prepare(struct sampler *s, const float *logits, struct err *e
     }
     if (penalty == 1)
         return ST_OK;
-    for (uint32_t i = 0; i < s->n_recent; i++) { /* from the original: an id seen twice is penalised once */
+    for (uint32_t i = 0; i < s->n_recent;
+         i++) { /* from the original: an id seen twice is penalised once */
         int32_t id = s->recent[i];
         float x;
         if (id < 0 || id >= s->n_vocab || s->logits[id] == -INFINITY)

@@ -2,9 +2,9 @@
  * Sampling: from the logits of one position to one token id.
  *
  * The chain, in order (llama.cpp's names and defaults): repetition penalty, top-k, top-p, min-p,
- * temperature, then a draw. --temp 0 is greedy: after the penalty, the most likely id, the lowest id on a
- * tie. All state and memory is set up by sampler_new; sampler_sample allocates nothing.
- * The same seed, logits and history give the same id on any machine.
+ * temperature, then a draw. --temp 0 is greedy: after the penalty, the most likely id, the lowest
+ * id on a tie. All state and memory is set up by sampler_new; sampler_sample allocates nothing. The
+ * same seed, logits and history give the same id on any machine.
  */
 #ifndef GGRUN_RUNTIME_SAMPLER_H
 #define GGRUN_RUNTIME_SAMPLER_H
@@ -34,13 +34,14 @@ enum status sampler_new(struct sampler **out, const struct sampler_options *o, i
                         uint32_t n_ctx, struct err *e);
 void sampler_free(struct sampler *s);
 
-/* Never pick id (--ignore-eos calls it for every end-of-generation id): its logit counts as -inf. */
+/* Never pick id (--ignore-eos calls it for every end-of-generation id): its logit counts as -inf.
+ */
 enum status sampler_ban(struct sampler *s, int32_t id, struct err *e);
 /* Tell the sampler a token of the text (prompt tokens too), for the penalty. */
 void sampler_accept(struct sampler *s, int32_t id);
 /*
- * Pick an id; does not accept it. logits [n_vocab] f32 is not changed. ST_MODEL when a logit is NaN or +inf
- * or when no id is left.
+ * Pick an id; does not accept it. logits [n_vocab] f32 is not changed. ST_MODEL when a logit is NaN
+ * or +inf or when no id is left.
  */
 enum status sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e);
 

@@ -132,9 +132,8 @@ static void ready_release(struct ready *r)
     graph_release(&r->g);
 }
 
-/* Facts of the graph for a micro-batch of this size when the context is full. */
-static struct reuse_facts worst_facts(const struct session *s, uint32_t n_tokens,
-                                      uint32_t n_outputs)
+/* Facts of the graph for a micro-batch of one sequence. */
+static struct reuse_facts facts_of(uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv)
 {
     return (struct reuse_facts){
         .kind = GRAPH_LOGITS,
@@ -145,7 +144,7 @@ static struct reuse_facts worst_facts(const struct session *s, uint32_t n_tokens
         .equal_seqs = true,
         .carriers = CARRIER_TOKEN,
         .n_outputs = (int32_t)n_outputs,
-        .n_kv = s->kv.n_cells,
+        .n_kv = n_kv,
     };
 }
 
@@ -153,7 +152,7 @@ static struct reuse_facts worst_facts(const struct session *s, uint32_t n_tokens
  */
 static enum status size_graph(struct session *s, struct ready *r, struct err *e)
 {
-    struct reuse_facts f = worst_facts(s, s->opt.n_ubatch, outputs_max(s));
+    struct reuse_facts f = facts_of(s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
     enum status st = graph_init(&r->g, 1, e);
     int n;
 
@@ -168,26 +167,39 @@ static enum status size_graph(struct session *s, struct ready *r, struct err *e)
     return graph_init(&r->g, n, e);
 }
 
-/* Plan the largest graphs, so that all later ones find their memory there. */
-static enum status reserve(struct session *s, struct err *e)
+static enum status reserve_shape(struct session *s, uint32_t n_tokens, uint32_t n_outputs,
+                                 uint32_t n_kv, struct err *e)
 {
-    const uint32_t shapes[][2] = {
-        {s->opt.n_ubatch, outputs_max(s)}, /* the end of a prompt */
-        {s->opt.n_ubatch, 0},              /* before its end */
-        {1, 1},                            /* decode */
-    };
+    struct reuse_facts f = facts_of(n_tokens, n_outputs, n_kv);
     enum status st;
 
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct reuse_facts f = worst_facts(s, shapes[i][0], shapes[i][1]);
+    if (n_tokens > s->opt.n_ubatch || n_kv > s->kv.n_cells)
+        return ST_OK;
+    st = build_graph(s, &s->cur, &f, e);
+    return st ? st : exec_reserve(s->exec, &s->cur.g, e);
+}
 
-        st = build_graph(s, &s->cur, &f, e);
-        if (!st)
-            st = exec_reserve(s->exec, &s->cur.g, e);
-        if (st)
-            return st;
+/*
+ * Plan the largest graphs, so that all later ones find their memory there. Best fit is not
+ * monotone: where the logits are by far the largest tensor, how the few small ones before them fit
+ * decides where they end up, so that small micro-batches at short lengths are planned as well.
+ */
+static enum status reserve(struct session *s, struct err *e)
+{
+    static const uint32_t small[] = {1, 2, 4};    /* tokens */
+    static const uint32_t short_kv[] = {1, 2, 3}; /* times KV_PAD */
+    const uint32_t n_ub = s->opt.n_ubatch, n_kv = s->kv.n_cells;
+    enum status st;
+
+    st = reserve_shape(s, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
+    if (!st)
+        st = reserve_shape(s, n_ub, 0, n_kv, e); /* before its end */
+    for (size_t i = 0; i < sizeof small / sizeof small[0] && !st; i++) {
+        st = reserve_shape(s, small[i], 1, n_kv, e); /* with 1: decode */
+        for (size_t k = 0; k < sizeof short_kv / sizeof short_kv[0] && !st; k++)
+            st = reserve_shape(s, small[i], 1, short_kv[k] * KV_PAD, e);
     }
-    return exec_reserve_done(s->exec, e);
+    return st ? st : exec_reserve_done(s->exec, e);
 }
 
 /* ---- life ---- */
@@ -265,6 +277,19 @@ void session_free(struct session *s)
     mem_free(s->rows);
     mem_free(s->mask_row);
     mem_free(s);
+}
+
+enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
+                         struct err *e)
+{
+    struct reuse_facts f = facts_of(n_tokens, n_outputs, n_kv);
+    enum status st;
+
+    assert(n_tokens && n_tokens <= s->opt.n_ubatch && n_outputs <= outputs_max(s));
+    assert(n_kv && n_kv % KV_PAD == 0 && n_kv <= s->kv.n_cells);
+    st = prepare(s, &s->cur, &f, e);
+    s->cur.valid = false;
+    return st;
 }
 
 /* ---- values that are not finite ---- */

@@ -69,6 +69,13 @@ uint32_t session_n_past(const struct session *s);
 /* Forget everything from position n on; n <= n_past. */
 void session_truncate(struct session *s, uint32_t n);
 
+/*
+ * Plan and bind the graph of a micro-batch of this shape without running it; of a dry session too. n_kv is
+ * a multiple of 256 and at most n_ctx rounded up to it.
+ */
+enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
+                         struct err *e);
+
 struct session_stats {
     uint64_t evals;         /* micro-batches evaluated */
     uint64_t graphs_built;

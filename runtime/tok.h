@@ -2,11 +2,12 @@
  * Tokenizer kinds: what vocab.c and the files tok_<kind>.c know of each other. Not for others: they
  * use runtime/vocab.h.
  *
- * vocab.c owns what all kinds share: the pieces and their index, types, special ids, the cutting of a
- * text at special tokens, byte and special tokens when decoding. A kind turns one stretch of ordinary
- * text into ids, and the piece of an ordinary token into bytes.
+ * vocab.c owns what all kinds share: the pieces and their index, types, special ids, the cutting of
+ * a text at special tokens, byte and special tokens when decoding. A kind turns one stretch of
+ * ordinary text into ids, and the piece of an ordinary token into bytes.
  *
- * To add a kind: a file tok_<name>.c that defines `const struct tok_kind tok_<name>`, and a row here.
+ * To add a kind: a file tok_<name>.c that defines `const struct tok_kind tok_<name>`, and a row
+ * here.
  */
 #ifndef GGRUN_RUNTIME_TOK_H
 #define GGRUN_RUNTIME_TOK_H
@@ -39,14 +40,16 @@ struct tok_work {
 struct tok_kind {
     const char *model; /* value of tokenizer.ggml.model */
     const char *name;
-    bool add_bos, add_space_prefix;           /* rules when the file gives none */
-    const char *bos_piece, *eos_piece, *unk_piece; /* found by text when their key is missing; or NULL */
+    bool add_bos, add_space_prefix; /* rules when the file gives none */
+    const char *bos_piece, *eos_piece,
+        *unk_piece; /* found by text when their key is missing; or NULL */
 
-    /* Build v->data and, when the kind knows better, v->pre and v->add_bos. Pieces and types are there. */
+    /* Build v->data and, when the kind knows better, v->pre and v->add_bos. Pieces and types are
+     * there. */
     enum status (*load)(struct vocab *v, const struct gguf *g, struct err *e);
     void (*unload)(struct vocab *v); /* v->data may be NULL or half built */
-    /* Ids of text[0..n), n > 0, without special tokens; `prefix`: put a space in front (never asked of
-     * a kind whose add_space_prefix is false). */
+    /* Ids of text[0..n), n > 0, without special tokens; `prefix`: put a space in front (never asked
+     * of a kind whose add_space_prefix is false). */
     enum status (*encode)(const struct vocab *v, struct tok_work *w, const char *text, size_t n,
                           bool prefix, struct tokens *out, struct err *e);
     /* Bytes of an ordinary token's piece. */
@@ -62,11 +65,11 @@ struct vocab_slot { /* open addressing, power of two, never full */
     uint32_t ref;   /* id + 1; 0 = free */
 };
 
-enum {             /* v->info: a token type and flags */
-    TOKF_TYPE = 7, /* mask */
-    TOKF_EOG = 8,
-    TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
-    TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
+enum {                /* v->info: a token type and flags */
+       TOKF_TYPE = 7, /* mask */
+       TOKF_EOG = 8,
+       TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
+       TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
 };
 
 struct vocab {
@@ -103,14 +106,14 @@ static inline bool tok_stands_alone(const struct vocab *v, int32_t id)
 }
 
 /*
- * Id of the token that ordinary text p[0..n) may become, or VOCAB_NONE: like vocab_find, but never a
- * control, unknown or byte token, which text must not be able to forge.
+ * Id of the token that ordinary text p[0..n) may become, or VOCAB_NONE: like vocab_find, but never
+ * a control, unknown or byte token, which text must not be able to forge.
  */
 int32_t tok_find_text(const struct vocab *v, const char *p, size_t n);
 
 /*
- * For loading many strings at once: bring in the memory that tok_may_find(v, hash) will look at. Tables are
- * larger than the caches near the core; asked for ahead, their lines arrive in parallel.
+ * For loading many strings at once: bring in the memory that tok_may_find(v, hash) will look at.
+ * Tables are larger than the caches near the core; asked for ahead, their lines arrive in parallel.
  */
 enum { TOK_AHEAD = 16 }; /* strings hashed ahead of their look-up */
 static inline void tok_prefetch(const struct vocab *v, uint64_t hash)
@@ -131,16 +134,17 @@ static inline bool tok_may_find(const struct vocab *v, uint64_t hash)
 int tok_byte_piece(struct gguf_str piece);
 
 /*
- * Array `key` whose elements are strings (ints, numbers with GGUF_I32, GGUF_F32). `n`: wanted number of
- * elements, 0 = any but none. Absent: ST_MODEL if required, else ST_OK and *out NULL.
+ * Array `key` whose elements are strings (ints, numbers with GGUF_I32, GGUF_F32). `n`: wanted
+ * number of elements, 0 = any but none. Absent: ST_MODEL if required, else ST_OK and *out NULL.
  */
 enum status tok_get_array(const struct gguf *g, const char *key, enum gguf_type elem, uint64_t n,
                           bool required, const struct gguf_kv **out, struct err *e);
 
 /*
- * Hash of a byte string, 64 bits, same on every little-endian machine. Eight bytes a step, each folded by a
- * widening multiplication; the last step reads the last eight bytes, overlapping the one before. Pieces
- * are short, and a vocabulary of 262,144 with 500,000 merges is hashed at every start.
+ * Hash of a byte string, 64 bits, same on every little-endian machine. Eight bytes a step, each
+ * folded by a widening multiplication; the last step reads the last eight bytes, overlapping the
+ * one before. Pieces are short, and a vocabulary of 262,144 with 500,000 merges is hashed at every
+ * start.
  */
 static inline uint64_t tok_mix(uint64_t x)
 {
@@ -148,7 +152,8 @@ static inline uint64_t tok_mix(uint64_t x)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-static inline uint64_t tok_read(const char *p, size_t n) /* all of n <= 8 bytes, each at least once */
+static inline uint64_t tok_read(const char *p,
+                                size_t n) /* all of n <= 8 bytes, each at least once */
 {
     const unsigned char *u = (const unsigned char *)p;
     uint64_t w = 0;

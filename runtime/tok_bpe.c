@@ -1,10 +1,11 @@
 /*
- * Byte-level BPE (`tokenizer.ggml.model` = "gpt2"): text is cut into words by a pre-tokenizer, each byte
- * of a word becomes a printable character, and neighbours are merged in the order of the merge list.
+ * Byte-level BPE (`tokenizer.ggml.model` = "gpt2"): text is cut into words by a pre-tokenizer, each
+ * byte of a word becomes a printable character, and neighbours are merged in the order of the merge
+ * list.
  *
- * Bytes that are not UTF-8 are kept: the pre-tokenizer sees the valid stretches, a run of other bytes
- * is a word of its own.
- * Source: Sennrich et al., arXiv:1508.07909; the byte characters are those of GPT-2's encoder.
+ * Bytes that are not UTF-8 are kept: the pre-tokenizer sees the valid stretches, a run of other
+ * bytes is a word of its own. Source: Sennrich et al., arXiv:1508.07909; the byte characters are
+ * those of GPT-2's encoder.
  */
 #include <assert.h>
 #include <string.h>
@@ -160,8 +161,8 @@ static enum status check_rule(const struct vocab *v, const struct bpe *t, size_t
     struct gguf_str line = {r->p, r->n_left + 1 + r->n_right};
 
     if (!tok_may_find(v, h->left))
-        return bad_rule(i, line, "joins what is not a token: ",
-                        (struct gguf_str){r->p, r->n_left}, e);
+        return bad_rule(i, line, "joins what is not a token: ", (struct gguf_str){r->p, r->n_left},
+                        e);
     if (!tok_may_find(v, h->right))
         return bad_rule(i, line, "joins what is not a token: ",
                         (struct gguf_str){r->p + r->n_left + 1, r->n_right}, e);
@@ -235,11 +236,12 @@ static enum status unknown_pre(struct gguf_str pre, struct err *e)
 
     for (size_t i = 0; i < pretok_rule_count(); i++)
         text_addf(&known, "%s%s", i ? ", " : "", pretok_rule_at(i)->names[0]);
-    st = known.failed ? err_nomem(e, "message", known.n)
-                      : err_set(e, ST_UNSUPPORTED,
-                                "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known; known are "
-                                "%s, and other names of these",
-                                text_quote(q, sizeof q, pre.p, pre.n), known.p);
+    st = known.failed
+             ? err_nomem(e, "message", known.n)
+             : err_set(e, ST_UNSUPPORTED,
+                       "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known; known are "
+                       "%s, and other names of these",
+                       text_quote(q, sizeof q, pre.p, pre.n), known.p);
     text_release(&known);
     return st;
 }
@@ -252,8 +254,9 @@ static enum status load_pre(struct vocab *v, struct bpe *t, const struct gguf *g
     if (st)
         return st;
     if (!gguf_find(g, "tokenizer.ggml.pre"))
-        log_warn("key 'tokenizer.ggml.pre' is missing: text is cut into words as for GPT-2, which may "
-                 "not be what the model was trained with");
+        log_warn(
+            "key 'tokenizer.ggml.pre' is missing: text is cut into words as for GPT-2, which may "
+            "not be what the model was trained with");
     t->pre = pretok_rule_find(pre.p, pre.n, &v->pre);
     if (!t->pre)
         return unknown_pre(pre, e);
@@ -316,8 +319,8 @@ static int next_byte(const struct bpe *t, const char **p)
 }
 
 /*
- * One byte that no token covers (some vocabularies lack control bytes): U+FFFD, else the unknown token.
- * Not the other way round, since files name <|endoftext|> and the like as unknown.
+ * One byte that no token covers (some vocabularies lack control bytes): U+FFFD, else the unknown
+ * token. Not the other way round, since files name <|endoftext|> and the like as unknown.
  */
 static enum status add_unknown(const struct vocab *v, int byte, struct tokens *out, struct err *e)
 {
@@ -343,7 +346,8 @@ static enum status emit(const struct vocab *v, const char *p, size_t n, struct t
 {
     const struct bpe *t = v->data;
     const char *end = p + n;
-    int32_t id = n > 2 || (n == 2 && (unsigned char)*p < 0x80) ? tok_find_text(v, p, n) : VOCAB_NONE;
+    int32_t id =
+        n > 2 || (n == 2 && (unsigned char)*p < 0x80) ? tok_find_text(v, p, n) : VOCAB_NONE;
 
     if (id != VOCAB_NONE) {
         tokens_add(out, id);
@@ -443,7 +447,8 @@ static enum status bpe_encode(const struct vocab *v, struct tok_work *w, const c
     (void)prefix;
     for (size_t i = 0, len; i < n; i += len) {
         len = stretch(text + i, n - i, true);
-        st = len ? pretok_split(w->run, text + i, len, (size_t)(text + i - w->base), add_word, &ctx, e)
+        st = len ? pretok_split(w->run, text + i, len, (size_t)(text + i - w->base), add_word, &ctx,
+                                e)
                  : add_word(&ctx, text + i, len = stretch(text + i, n - i, false), e);
         if (st)
             return st;

@@ -187,8 +187,9 @@ static bool is_space(char c)
 }
 
 /*
- * Settle the top candidate: take it, shorten it to what is still free at its place, or drop it (len 0).
- * True when it is done with. Only bytes not yet taken are looked at, each at most once per candidate.
+ * Settle the top candidate: take it, shorten it to what is still free at its place, or drop it (len
+ * 0). True when it is done with. Only bytes not yet taken are looked at, each at most once per
+ * candidate.
  */
 static bool settle(const struct special *s, const char *text, size_t n, bool control,
                    struct special_hit *h, uint8_t *taken)

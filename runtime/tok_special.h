@@ -1,11 +1,13 @@
 /*
- * Finding special tokens in a text: user-defined tokens always, control and unknown tokens on demand.
+ * Finding special tokens in a text: user-defined tokens always, control and unknown tokens on
+ * demand.
  *
- * The order decides where tokens overlap: longer tokens are taken first wherever they stand, equally
- * long ones by their id, the same token from left to right. (Not leftmost first: with tokens "xab" and
- * "abcd", the text "xabcd" is x + abcd.) This is the order of llama.cpp, whose ids we must meet; it goes
- * over the text once per token, we walk a trie from every position and settle overlaps with a heap, so a
- * vocabulary with thousands of user-defined tokens costs no more than one with three.
+ * The order decides where tokens overlap: longer tokens are taken first wherever they stand,
+ * equally long ones by their id, the same token from left to right. (Not leftmost first: with
+ * tokens "xab" and "abcd", the text "xabcd" is x + abcd.) This is the order of llama.cpp, whose ids
+ * we must meet; it goes over the text once per token, we walk a trie from every position and settle
+ * overlaps with a heap, so a vocabulary with thousands of user-defined tokens costs no more than
+ * one with three.
  */
 #ifndef GGRUN_RUNTIME_TOK_SPECIAL_H
 #define GGRUN_RUNTIME_TOK_SPECIAL_H
@@ -21,7 +23,7 @@ struct special; /* the trie; immutable after special_new */
 
 struct special_hit {
     uint32_t pos, len; /* bytes of the text that the token covers */
-    uint32_t end;      /* where text goes on: pos + len and the white space that the token swallows */
+    uint32_t end; /* where text goes on: pos + len and the white space that the token swallows */
     int32_t id;
 };
 

@@ -1,11 +1,12 @@
 /*
- * SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): spaces become U+2581, neighbours are merged
- * while the result is a piece, highest score first, and characters without a piece become byte tokens.
+ * SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): spaces become U+2581, neighbours are
+ * merged while the result is a piece, highest score first, and characters without a piece become
+ * byte tokens.
  *
  * U+2581 in the user's text would become a space on the way back. Where the vocabulary has byte
- * tokens it is written as its three bytes, so that decoding gives exactly what was encoded; SentencePiece
- * and llama.cpp lose the difference.
- * Source: Kudo and Richardson, "SentencePiece", arXiv:1808.06226.
+ * tokens it is written as its three bytes, so that decoding gives exactly what was encoded;
+ * SentencePiece and llama.cpp lose the difference. Source: Kudo and Richardson, "SentencePiece",
+ * arXiv:1808.06226.
  */
 #include <string.h>
 
@@ -35,8 +36,8 @@ static uint32_t score_key(float score)
 static enum status load_scores(struct vocab *v, struct spm *s, const struct gguf *g, struct err *e)
 {
     const struct gguf_kv *kv;
-    enum status st = tok_get_array(g, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->n_tokens, true,
-                                   &kv, e);
+    enum status st =
+        tok_get_array(g, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->n_tokens, true, &kv, e);
 
     if (st)
         return st;
@@ -95,7 +96,8 @@ static void spm_unload(struct vocab *v)
     v->data = NULL;
 }
 
-/* Symbols of the text with its spaces replaced: characters, and single bytes where there is none. */
+/* Symbols of the text with its spaces replaced: characters, and single bytes where there is none.
+ */
 static bool cut(const struct spm *s, struct tok_work *w, const char *text, size_t n, bool prefix)
 {
     struct merge *m = &w->merge;

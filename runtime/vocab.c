@@ -20,11 +20,12 @@ static const struct tok_kind *const kinds[] = {
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 /*
- * Markers that models are known to end a turn with. A file names one or two of them by id; instruction-tuned
- * models often end with another one, and would run on. `chat`: may stand in for a missing eot_token_id, in
- * this order. `control_only`: ends the answer only as a control token, being an ordinary word elsewhere (HTML's
- * </s>). Files exist that call a marker an ordinary token; written in a prompt it is still recognised
- * where control tokens are.
+ * Markers that models are known to end a turn with. A file names one or two of them by id;
+ * instruction-tuned models often end with another one, and would run on. `chat`: may stand in for a
+ * missing eot_token_id, in this order. `control_only`: ends the answer only as a control token,
+ * being an ordinary word elsewhere (HTML's
+ * </s>). Files exist that call a marker an ordinary token; written in a prompt it is still
+ * recognised where control tokens are.
  */
 struct marker {
     const char *piece;
@@ -42,7 +43,9 @@ static const struct marker markers[] = {
     {"_<EOT>", true, false},
     {"[EOT]", true, false},
     {"<|EOT|>", true, false},
-    {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", true, false},
+    {"<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+     true, false},
     {"<end_of_utterance>", true, false},
     {"<|eom_id|>", false, false},
     {"<|return|>", false, false},
@@ -94,7 +97,8 @@ int32_t tok_find_text(const struct vocab *v, const char *p, size_t n)
     return t == TOK_CONTROL || t == TOK_UNKNOWN || t == TOK_BYTE ? VOCAB_NONE : id;
 }
 
-/* The first of equal pieces keeps its place; the others can be decoded, but no text becomes them. */
+/* The first of equal pieces keeps its place; the others can be decoded, but no text becomes them.
+ */
 static bool index_piece(struct vocab *v, int32_t id, uint64_t hash)
 {
     struct gguf_str s = v->piece[id];
@@ -122,14 +126,14 @@ enum status tok_get_array(const struct gguf *g, const char *key, enum gguf_type 
         return err_set(e, ST_MODEL, "key '%s' is missing", key);
     if (!kv)
         return ST_OK;
-    fits = elem == GGUF_STR   ? kv->elem == GGUF_STR
-           : elem == GGUF_F32 ? gguf_type_is_int(kv->elem) || kv->elem == GGUF_F32 ||
-                                    kv->elem == GGUF_F64
-                              : gguf_type_is_int(kv->elem);
+    fits = elem == GGUF_STR ? kv->elem == GGUF_STR
+           : elem == GGUF_F32
+               ? gguf_type_is_int(kv->elem) || kv->elem == GGUF_F32 || kv->elem == GGUF_F64
+               : gguf_type_is_int(kv->elem);
     if (kv->type != GGUF_ARR || !fits)
         return err_set(e, ST_MODEL, "key '%s' is %s %s, not an array of %s", key,
-                       kv->type == GGUF_ARR ? "an array of" : "a single",
-                       gguf_type_name(kv->elem), want);
+                       kv->type == GGUF_ARR ? "an array of" : "a single", gguf_type_name(kv->elem),
+                       want);
     if (n ? kv->n != n : kv->n == 0)
         return err_set(e, ST_MODEL, "key '%s' has %llu elements, expected %s%llu", key,
                        (unsigned long long)kv->n, n ? "" : "at least ",
@@ -155,8 +159,9 @@ static void index_pieces(struct vocab *v)
         }
     }
     if (n_repeated)
-        log_warn("key '" KEY("tokens") "' repeats %d pieces, the first being '%s' at %d; text becomes the "
-                 "first of equals",
+        log_warn("key '" KEY(
+                     "tokens") "' repeats %d pieces, the first being '%s' at %d; text becomes the "
+                               "first of equals",
                  n_repeated, text_quote(q, sizeof q, v->piece[first].p, v->piece[first].n), first);
 }
 
@@ -192,8 +197,10 @@ static enum status load_pieces(struct vocab *v, const struct gguf *g, struct err
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                          : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 int tok_byte_piece(struct gguf_str s)
@@ -211,7 +218,8 @@ static enum status load_types(struct vocab *v, const struct gguf *g, struct err 
 {
     const struct gguf_kv *kv;
     char q[64];
-    enum status st = tok_get_array(g, KEY("token_type"), GGUF_I32, (uint64_t)v->n_tokens, false, &kv, e);
+    enum status st =
+        tok_get_array(g, KEY("token_type"), GGUF_I32, (uint64_t)v->n_tokens, false, &kv, e);
 
     if (st)
         return st;
@@ -225,8 +233,8 @@ static enum status load_types(struct vocab *v, const struct gguf *g, struct err 
         if (t == TOK_BYTE && tok_byte_piece(v->piece[i]) < 0)
             return err_set(e, ST_MODEL,
                            "key '%s': element %d says that '%s' is a byte, expected a piece like "
-                           "'<0x0A>'", kv->key, i,
-                           text_quote(q, sizeof q, v->piece[i].p, v->piece[i].n));
+                           "'<0x0A>'",
+                           kv->key, i, text_quote(q, sizeof q, v->piece[i].p, v->piece[i].n));
         v->info[i] = (uint8_t)t;
     }
     return ST_OK;
@@ -234,9 +242,10 @@ static enum status load_types(struct vocab *v, const struct gguf *g, struct err 
 
 /* ---- special ids ---- */
 
-/* The id under `key`; or, without the key, that of the kind's usual piece if it is a special token. */
-static enum status load_id(struct vocab *v, const struct gguf *g, const char *key, const char *piece,
-                           int32_t *out, struct err *e)
+/* The id under `key`; or, without the key, that of the kind's usual piece if it is a special token.
+ */
+static enum status load_id(struct vocab *v, const struct gguf *g, const char *key,
+                           const char *piece, int32_t *out, struct err *e)
 {
     uint32_t id = UINT32_MAX;
     enum status st = gguf_get_u32(g, key, false, &id, e);
@@ -263,8 +272,10 @@ static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e
         const char *key, *piece;
         int32_t *out;
     } ids[] = {
-        {KEY("bos_token_id"), k->bos_piece, &v->bos}, {KEY("eos_token_id"), k->eos_piece, &v->eos},
-        {KEY("eot_token_id"), NULL, &v->eot},         {KEY("eom_token_id"), NULL, &v->eom},
+        {KEY("bos_token_id"), k->bos_piece, &v->bos},
+        {KEY("eos_token_id"), k->eos_piece, &v->eos},
+        {KEY("eot_token_id"), NULL, &v->eot},
+        {KEY("eom_token_id"), NULL, &v->eom},
         {KEY("unknown_token_id"), k->unk_piece, &v->unk},
     };
     enum status st;
@@ -281,7 +292,8 @@ static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e
         st = gguf_get_bool(g, KEY("add_space_prefix"), false, &v->add_space_prefix, e);
     if (st)
         return st;
-    v->add_space_prefix &= k->add_space_prefix; /* byte-level BPE has no such rule, some files say so */
+    v->add_space_prefix &=
+        k->add_space_prefix; /* byte-level BPE has no such rule, some files say so */
     if (v->add_bos && v->bos == VOCAB_NONE)
         log_warn("the vocabulary wants a BOS token in front, but has none; none is added");
     if (v->add_eos && v->eos == VOCAB_NONE)
@@ -298,9 +310,11 @@ static bool has_piece(const struct vocab *v, const char *piece)
 
 static void mark_markers(struct vocab *v)
 {
-    /* In the vocabularies of gpt-oss and Solar, <|end|> ends a section, and others end the answer. */
-    bool sections = has_piece(v, "<|call|>") ? has_piece(v, "<|return|>")
-                                             : has_piece(v, "<|calls|>") && has_piece(v, "<|flush|>");
+    /* In the vocabularies of gpt-oss and Solar, <|end|> ends a section, and others end the answer.
+     */
+    bool sections = has_piece(v, "<|call|>")
+                        ? has_piece(v, "<|return|>")
+                        : has_piece(v, "<|calls|>") && has_piece(v, "<|flush|>");
 
     for (size_t i = 0; i < N_MARKERS; i++) {
         const struct marker *m = &markers[i];
@@ -343,8 +357,8 @@ static bool contains_folded(struct gguf_str s, const char *word)
 }
 
 /*
- * Phi-3's tokenizer lets its special tokens swallow the white space that follows them. Files do not carry
- * that property, so the model is told by its name, as llama.cpp does.
+ * Phi-3's tokenizer lets its special tokens swallow the white space that follows them. Files do not
+ * carry that property, so the model is told by its name, as llama.cpp does.
  */
 static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err *e)
 {
@@ -397,31 +411,42 @@ static enum status load_none(struct vocab *v, const struct gguf *g, struct err *
     return ST_OK;
 }
 
+static enum status unknown_kind(struct gguf_str model, struct err *e)
+{
+    struct text known = {0};
+    char q[64];
+    enum status st;
+
+    for (size_t i = 0; i < N_KINDS; i++)
+        text_addf(&known, "'%s', ", kinds[i]->model);
+    st = known.failed
+             ? err_nomem(e, "message", known.n)
+             : err_set(e, ST_UNSUPPORTED,
+                       "tokenizer '%s' (key '" KEY("model") "') is not supported; known are "
+                                                            "%s'none'",
+                       text_quote(q, sizeof q, model.p, model.n), known.p);
+    text_release(&known);
+    return st;
+}
+
+static bool is(struct gguf_str s, const char *word)
+{
+    return s.n == strlen(word) && memcmp(s.p, word, s.n) == 0;
+}
+
 static enum status choose_kind(struct vocab *v, const struct gguf *g, struct err *e)
 {
     struct gguf_str model = {"none", 4};
-    struct text known = {0};
-    char q[64];
     enum status st = gguf_get_str(g, KEY("model"), false, &model, e);
 
-    if (st)
+    if (st || is(model, "none") || is(model, "no_vocab"))
         return st;
-    if ((model.n == 4 && memcmp(model.p, "none", 4) == 0) ||
-        (model.n == 8 && memcmp(model.p, "no_vocab", 8) == 0))
-        return ST_OK;
-    for (size_t i = 0; i < N_KINDS; i++) {
-        if (strlen(kinds[i]->model) == model.n && memcmp(kinds[i]->model, model.p, model.n) == 0) {
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (is(model, kinds[i]->model)) {
             v->kind = kinds[i];
             return ST_OK;
         }
-        text_addf(&known, "'%s', ", kinds[i]->model);
-    }
-    st = known.failed ? err_nomem(e, "message", 64)
-                      : err_set(e, ST_UNSUPPORTED,
-                                "tokenizer '%s' (key '" KEY("model") "') is not supported; known are "
-                                "%s'none'", text_quote(q, sizeof q, model.p, model.n), known.p);
-    text_release(&known);
-    return st;
+    return unknown_kind(model, e);
 }
 
 enum status vocab_load(struct vocab **out, const struct gguf *g, struct err *e)
@@ -577,9 +602,10 @@ void tokens_release(struct tokens *t)
 
 static enum status no_text(struct err *e)
 {
-    return err_set(e, ST_UNSUPPORTED,
-                   "this model has no tokenizer (key '" KEY("model") "' is 'none' or missing); only "
-                   "token ids can be used");
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "this model has no tokenizer (key '" KEY("model") "' is 'none' or missing); only "
+                                                          "token ids can be used");
 }
 
 static void work_release(struct tok_work *w)
@@ -590,8 +616,9 @@ static void work_release(struct tok_work *w)
 }
 
 /* Text between special tokens through the kind, special tokens as they are. */
-static enum status encode_parts(const struct vocab *v, struct tok_work *w, const char *text, size_t n,
-                                const struct special_hits *hits, struct tokens *out, struct err *e)
+static enum status encode_parts(const struct vocab *v, struct tok_work *w, const char *text,
+                                size_t n, const struct special_hits *hits, struct tokens *out,
+                                struct err *e)
 {
     bool after_special = true; /* the start of a text counts as such */
     size_t pos = 0;
@@ -627,8 +654,8 @@ enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsi
     if (!v->kind)
         return no_text(e);
     if (n > TOK_TEXT_MAX)
-        return err_set(e, ST_UNSUPPORTED, "text has %zu bytes; at most %zu can be tokenized at once", n,
-                       TOK_TEXT_MAX);
+        return err_set(e, ST_UNSUPPORTED,
+                       "text has %zu bytes; at most %zu can be tokenized at once", n, TOK_TEXT_MAX);
     st = special_find(v->special, text, n, flags & ENC_SPECIAL, &hits, e);
     if (st)
         return st;

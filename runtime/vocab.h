@@ -1,14 +1,14 @@
 /*
  * Vocabulary and tokenizer of a model: text -> token ids -> exact bytes.
  *
- * Loaded from the `tokenizer.ggml.*` keys. Everything needed later is checked and indexed here; strings
- * stay in the file's mapping where they can (an entry costs a pointer, not a copy). The vocabulary must
- * not outlive the struct gguf.
+ * Loaded from the `tokenizer.ggml.*` keys. Everything needed later is checked and indexed here;
+ * strings stay in the file's mapping where they can (an entry costs a pointer, not a copy). The
+ * vocabulary must not outlive the struct gguf.
  *
- * Two kinds here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama", tok_spm.c) and byte-level
- * BPE ("gpt2", tok_bpe.c, pre-tokenized by a PCRE2 pattern chosen by `tokenizer.ggml.pre`). A kind is one
- * file and one row in tok.h's table. "none" and a missing key give a vocabulary without text (n_tokens
- * known, encode and decode refused with ST_UNSUPPORTED).
+ * Two kinds here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama", tok_spm.c) and
+ * byte-level BPE ("gpt2", tok_bpe.c, pre-tokenized by a PCRE2 pattern chosen by
+ * `tokenizer.ggml.pre`). A kind is one file and one row in tok.h's table. "none" and a missing key
+ * give a vocabulary without text (n_tokens known, encode and decode refused with ST_UNSUPPORTED).
  */
 #ifndef GGRUN_RUNTIME_VOCAB_H
 #define GGRUN_RUNTIME_VOCAB_H
@@ -24,28 +24,29 @@
 #define VOCAB_NONE (-1) /* "no such token" */
 
 enum token_type { /* numbered as in tokenizer.ggml.token_type */
-    TOK_UNDEFINED = 0,
-    TOK_NORMAL = 1,
-    TOK_UNKNOWN = 2,
-    TOK_CONTROL = 3,
-    TOK_USER_DEFINED = 4,
-    TOK_UNUSED = 5,
-    TOK_BYTE = 6,
+                  TOK_UNDEFINED = 0,
+                  TOK_NORMAL = 1,
+                  TOK_UNKNOWN = 2,
+                  TOK_CONTROL = 3,
+                  TOK_USER_DEFINED = 4,
+                  TOK_UNUSED = 5,
+                  TOK_BYTE = 6,
 };
 
 struct vocab; /* opaque */
 
 /*
- * Load from an open file. Errors: ST_MODEL (a key malformed or contradicting another), ST_UNSUPPORTED
- * (tokenizer model or `pre` value that we do not know, by name, with the list of those we do).
+ * Load from an open file. Errors: ST_MODEL (a key malformed or contradicting another),
+ * ST_UNSUPPORTED (tokenizer model or `pre` value that we do not know, by name, with the list of
+ * those we do).
  */
 enum status vocab_load(struct vocab **out, const struct gguf *g, struct err *e);
 void vocab_free(struct vocab *v); /* NULL is fine */
 
 int32_t vocab_n_tokens(const struct vocab *v);
-bool vocab_has_text(const struct vocab *v);      /* false for "none" */
-const char *vocab_kind(const struct vocab *v);   /* "spm", "bpe", "none" */
-const char *vocab_pre(const struct vocab *v);    /* pre-tokenizer's name, "default" if none is given */
+bool vocab_has_text(const struct vocab *v);    /* false for "none" */
+const char *vocab_kind(const struct vocab *v); /* "spm", "bpe", "none" */
+const char *vocab_pre(const struct vocab *v); /* pre-tokenizer's name, "default" if none is given */
 
 int32_t vocab_bos(const struct vocab *v); /* VOCAB_NONE where absent, as all below */
 int32_t vocab_eos(const struct vocab *v);
@@ -71,28 +72,30 @@ void tokens_add(struct tokens *t, int32_t id);
 void tokens_release(struct tokens *t);
 
 enum {
-    ENC_SPECIAL = 1, /* recognise control tokens written in the text (user-defined ones always are) */
-    ENC_BOS = 2,     /* put BOS in front when the file says so (vocab_add_bos) and the text does not
-                        start with it already */
-    ENC_EOS = 4,     /* likewise EOS at the end (vocab_add_eos) */
+    ENC_SPECIAL =
+        1,       /* recognise control tokens written in the text (user-defined ones always are) */
+    ENC_BOS = 2, /* put BOS in front when the file says so (vocab_add_bos) and the text does not
+                    start with it already */
+    ENC_EOS = 4, /* likewise EOS at the end (vocab_add_eos) */
 };
 
 /*
  * Append the ids of text[0..n) (any bytes, NUL included) to *out.
- * Never recurses, O(n log n). Bytes that no piece covers become byte tokens, else the unknown token; with
- * neither, ST_MODEL. PCRE2's limits reached: ST_UNSUPPORTED naming the byte position, never a cut.
+ * Never recurses, O(n log n). Bytes that no piece covers become byte tokens, else U+FFFD
+ * (byte-level BPE, where it can be written), else the unknown token; with none of these, ST_MODEL.
+ * PCRE2's limits reached: ST_UNSUPPORTED naming the byte position, never a cut. A text of more than
+ * 1 GiB: ST_UNSUPPORTED.
  */
 enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
                          struct tokens *out, struct err *e);
 
 /*
- * Exact bytes of tokens. A token's bytes can depend on whether it is the first of the text (the space
- * that SentencePiece-style vocabularies put in front is taken off again), so decoding is a stream.
- *   struct detok d;
- *   detok_init(&d, v, special);          special: also write control tokens as their text
- *   detok_add(&d, id, &text);            appends the token's bytes; may end inside a UTF-8 sequence
- * detok_add of an id outside the vocabulary: ST_USAGE.
- * The caller prints text up to utf8_complete() and keeps the rest.
+ * Exact bytes of tokens. A token's bytes can depend on whether it is the first of the text (the
+ * space that SentencePiece-style vocabularies put in front, and behind a special token that is
+ * written out, is taken off again), so decoding is a stream. struct detok d; detok_init(&d, v,
+ * special);          special: also write control tokens as their text detok_add(&d, id, &text);
+ * appends the token's bytes; may end inside a UTF-8 sequence detok_add of an id outside the
+ * vocabulary: ST_USAGE. The caller prints text up to utf8_complete() and keeps the rest.
  */
 struct detok {
     const struct vocab *v;
@@ -100,7 +103,8 @@ struct detok {
     bool started; /* a text token was written already */
 };
 void detok_init(struct detok *d, const struct vocab *v, bool special);
-/* Continue a text whose first `n` ids were written elsewhere (the prompt): no leading space is taken. */
+/* Continue a text whose first `n` ids were written elsewhere (the prompt): no leading space is
+ * taken. */
 void detok_resume(struct detok *d);
 enum status detok_add(struct detok *d, int32_t id, struct text *out, struct err *e);
 

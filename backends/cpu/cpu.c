@@ -1,9 +1,11 @@
 /*
  * The CPU device: table of ops, and the walk of a span.
  *
- * A span is one job of the pool. All its threads walk the nodes; a barrier separates nodes, save between
- * two small ones, which thread 0 computes alone. The last thread at a barrier looks for cancellation and
- * failure, so that all threads leave after the same node.
+ * A span is one job of the pool. All its threads walk the nodes in groups, with a barrier after each group:
+ *   - small nodes, one after the other, which thread 0 computes alone; or
+ *   - up to GROUP nodes that all threads share and that do not touch each other's memory (the products for
+ *     q, k and v): a thread that is done with one goes on to the next.
+ * The last thread at a barrier looks for cancellation and failure, so that all leave at the same place.
  */
 #include "backends/cpu/cpu.h"
 
@@ -112,12 +114,15 @@ static const char *cpu_kernel_name(const struct device *d, const struct tensor *
 
 /* ---- running a span ---- */
 
+#define GROUP 4 /* shared nodes between two barriers */
+
 struct job {
     const struct cpu *cpu;
     const struct span *span;
     char *work;
-    atomic_llong next; /* work counter of the node that all share */
-    bool stop;         /* decided by the last thread at a barrier */
+    size_t n_scratch;         /* bytes of `work` that each thread has */
+    atomic_llong next[GROUP]; /* work counters of the nodes of a group */
+    bool stop;                /* decided by the last thread at a barrier */
     struct cpu_fault fault;
 };
 
@@ -139,45 +144,93 @@ static bool shared(const struct tensor *t, int nth)
     return nth > 1 && (table[t->op]->heavy || tensor_n(t) >= SMALL);
 }
 
-/* Between two nodes, one thread only. */
+static bool overlap(const struct tensor *a, const struct tensor *b)
+{
+    uintptr_t pa = (uintptr_t)a->data, pb = (uintptr_t)b->data;
+
+    return pa < pb + tensor_bytes(b) && pb < pa + tensor_bytes(a);
+}
+
+/* Does node b read what a writes, or write what a reads or writes? */
+static bool depends(const struct tensor *b, const struct tensor *a)
+{
+    if (overlap(b, a))
+        return true;
+    for (int i = 0; i < TENSOR_SRC; i++)
+        if ((b->src[i] && overlap(b->src[i], a)) || (a->src[i] && overlap(b, a->src[i])))
+            return true;
+    return false;
+}
+
+/* Between two groups, one thread only. */
 static void between(void *ctx)
 {
     struct job *j = ctx;
 
-    atomic_store_explicit(&j->next, 0, memory_order_relaxed);
+    for (int i = 0; i < GROUP; i++)
+        atomic_store_explicit(&j->next[i], 0, memory_order_relaxed);
     j->stop = atomic_load(&j->fault.taken) || (j->span->cancel && atomic_load(j->span->cancel));
 }
 
-static void run_node(struct job *j, const struct tensor *t, int ith, int nth)
+static void run_node(struct job *j, const struct tensor *t, int ith, int nth, atomic_llong *next)
 {
-    atomic_llong own = 0;
     struct cpu_task k = {
         .isa = j->cpu->isa,
         .ith = ith,
         .nth = nth,
-        .scratch = j->work + (size_t)ith * scratch_of(j->cpu, t),
-        .next = nth > 1 ? &j->next : &own,
+        .scratch = j->work + (size_t)ith * j->n_scratch,
+        .next = next,
         .fault = &j->fault,
     };
 
     table[t->op]->run(&k, t);
 }
 
+/* Small nodes from i on, by thread 0 alone; returns the first that is not. */
+static int run_small(struct job *j, int i, int ith, int nth)
+{
+    const struct span *s = j->span;
+
+    for (; i < s->n && !shared(s->nodes[i], nth); i = next_node(s, i + 1)) {
+        atomic_llong own = 0;
+        if (ith == 0)
+            run_node(j, s->nodes[i], 0, 1, &own);
+        if (nth == 1) {
+            between(j);
+            if (j->stop)
+                return s->n;
+        }
+    }
+    return i;
+}
+
+/* Shared nodes from i on that do not depend on each other; returns the first that is none of these. */
+static int run_shared(struct job *j, int i, int ith, int nth)
+{
+    const struct span *s = j->span;
+    struct tensor *group[GROUP];
+    int n = 0;
+
+    for (; n < GROUP && i < s->n && shared(s->nodes[i], nth); i = next_node(s, i + 1)) {
+        for (int g = 0; g < n; g++)
+            if (depends(s->nodes[i], group[g]))
+                return i;
+        group[n] = s->nodes[i];
+        run_node(j, group[n], ith, nth, &j->next[n]);
+        n++;
+    }
+    return i;
+}
+
 static void walk(void *ctx, int ith, int nth)
 {
     struct job *j = ctx;
     const struct span *s = j->span;
+    int i = next_node(s, 0);
 
-    for (int i = next_node(s, 0), next; i < s->n && !j->stop; i = next) {
-        bool all = shared(s->nodes[i], nth);
-        next = next_node(s, i + 1);
-        if (all || ith == 0)
-            run_node(j, s->nodes[i], ith, all ? nth : 1);
-        if (next == s->n)
-            break;
-        if (nth == 1)
-            between(j);
-        else if (all || shared(s->nodes[next], nth))
+    while (i < s->n && !j->stop) {
+        i = shared(s->nodes[i], nth) ? run_shared(j, i, ith, nth) : run_small(j, i, ith, nth);
+        if (i < s->n)
             pool_barrier(j->cpu->pool, between, j);
     }
 }
@@ -187,14 +240,14 @@ static enum status cpu_compute(struct device *d, const struct span *s, void *wor
 {
     const struct cpu *c = cpu_of(d);
     int nth = pool_size(c->pool);
-    struct job j = {.cpu = c, .span = s, .work = work};
+    struct job j = {.cpu = c, .span = s, .work = work,
+                    .n_scratch = n_work / (size_t)nth & ~(size_t)(MEM_ALIGN - 1)};
 
     if (s->n_threads > 0 && s->n_threads < nth)
         nth = s->n_threads;
     for (int i = 0; i < s->n; i++)
         assert(!computes(s->nodes[i]) ||
                (table[s->nodes[i]->op] && cpu_work_size(d, s->nodes[i]) <= n_work));
-    (void)n_work;
     between(&j);
     if (!j.stop)
         pool_run(c->pool, nth, walk, &j);

@@ -249,7 +249,7 @@ static bool add_foreign(struct rand_graph *rg, const struct rand_options *o, int
     char *data;
 
     do { /* a cache is where something can write into it */
-        dev = rg->devs->dev[rng_below(&rg->r, rg->devs->n)];
+        dev = rg->devs->dev[rng_below(&rg->r_dev, rg->devs->n)];
     } while (usage == USAGE_ANY && !device_supports_op(dev, &writer));
 
     *t = (struct tensor){0};
@@ -311,6 +311,7 @@ bool rand_graph_init(struct rand_graph *rg, const struct devices *devs, const st
     memset(rg, 0, sizeof *rg);
     rg->devs = devs;
     rg->r.s = mix(o->seed + 1) | 1;
+    rg->r_dev.s = mix(o->seed + 2) | 1;
     rg->scale = o->scale ? o->scale : 1;
     if (!add_foreigners(rg, o) || graph_init(&rg->g, 6 * o->n_ops + 64, NULL)) {
         rand_graph_release(rg);

@@ -1,7 +1,7 @@
 /*
  * Random graphs for tests of the planner: views of views, chains that can be computed in place, outputs
  * and inputs anywhere, weights in the memory of any device, ops that write into tensors, nodes that are
- * only ordered. The same seed gives the same graph.
+ * only ordered. The same seed gives the same graph, whatever the devices.
  */
 #ifndef GGRUN_TESTS_RAND_GRAPH_H
 #define GGRUN_TESTS_RAND_GRAPH_H
@@ -21,7 +21,8 @@ bool rng_percent(struct rng *r, int chance); /* true in `chance` of 100 */
 
 struct rand_graph {
     struct graph g;
-    struct rng r;
+    struct rng r;     /* the graph */
+    struct rng r_dev; /* where weights are */
     const struct devices *devs; /* whose memory holds the weights */
     struct tensor foreign[RAND_FOREIGN]; /* weights, then caches */
     struct buffer buffers[RAND_FOREIGN];

@@ -1,6 +1,6 @@
 /*
- * Templates as published with models, and damaged ones. What a template should render to was written down
- * by hand from the template.
+ * Templates as published with models, and damaged ones. What a template should render to was
+ * written down by hand from the template.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 #define WITH_SYSTEM                                                                                \
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"         \
-    "{{ '<|im_start|>system\nYou are nice.\\nIt\\'s true<|im_end|>\n' }}{% endif %}"              \
-    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"      \
+    "{{ '<|im_start|>system\nYou are nice.\\nIt\\'s true<|im_end|>\n' }}{% endif %}"               \
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"       \
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
 static const struct chat_message talk[] = {
@@ -62,10 +62,11 @@ static void test_recognised(void **state)
            "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
            "{{ '<|im_start|>assistant\\n' }}{% endif %}",
            "");
-    expect("{%- for   message in messages -%}\n  {{- \"<|im_start|>\" + message.role + \"\\n\" + "
-           "message.content + \"<|im_end|>\\n\" -}}\n{%- endfor -%}\n"
-           "{%- if add_generation_prompt -%}\n {{- \"<|im_start|>assistant\\n\" -}}\n{%- endif -%}\n",
-           "");
+    expect(
+        "{%- for   message in messages -%}\n  {{- \"<|im_start|>\" + message.role + \"\\n\" + "
+        "message.content + \"<|im_end|>\\n\" -}}\n{%- endfor -%}\n"
+        "{%- if add_generation_prompt -%}\n {{- \"<|im_start|>assistant\\n\" -}}\n{%- endif -%}\n",
+        "");
     expect("{% for message in messages %}\n<|im_start|>{{ message.role }}\n{{ message.content }}"
            "<|im_end|>\n    {% endfor %}\n{% if add_generation_prompt %}\n<|im_start|>assistant\n"
            "{% endif %}",
@@ -116,7 +117,8 @@ static void test_refused(void **state)
     }
 }
 
-/* Any single changed byte gives a refusal or a template whose only difference is the system message. */
+/* Any single changed byte gives a refusal or a template whose only difference is the system
+ * message. */
 static void test_changed_byte(void **state)
 {
     char t[] = WITH_SYSTEM;
@@ -190,10 +192,8 @@ static void test_find(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recognised),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_changed_byte),
-        cmocka_unit_test(test_system_message_replaces_default),
+        cmocka_unit_test(test_recognised),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_changed_byte), cmocka_unit_test(test_system_message_replaces_default),
         cmocka_unit_test(test_find),
     };
 

@@ -132,7 +132,8 @@ static void test_loads(void **state)
     tiny_release(&t);
 }
 
-/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer. */
+/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer.
+ */
 static void test_tables(void **state)
 {
     (void)state;
@@ -314,8 +315,9 @@ static void test_files(void **state)
     struct err e;
 
     (void)state;
-    assert_int_equal(tiny_load(&t, &(struct tiny_options){.keys = other_arch, .ctx = "llama7"}, &e),
-                     ST_UNSUPPORTED);
+    assert_int_equal(
+        tiny_load(&t, &(struct tiny_options){.keys = other_arch, .ctx = (void *)"llama7"}, &e),
+        ST_UNSUPPORTED);
     assert_string_equal(e.msg, "architecture 'llama7' is not supported; known are: llama");
     assert_int_equal(tiny_load(&t, &(struct tiny_options){.keys = experts, .ctx = &n_expert}, &e),
                      ST_UNSUPPORTED);

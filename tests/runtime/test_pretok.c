@@ -1,6 +1,6 @@
 /*
- * Cutting text into words: cuts known from the patterns' meaning, nothing lost, linear time and constant
- * stack on long runs, limits reached.
+ * Cutting text into words: cuts known from the patterns' meaning, nothing lost, linear time and
+ * constant stack on long runs, limits reached.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,12 +64,18 @@ static void known_cuts(void **state)
     expect("default", "IT'S it's", "IT|'|S| it|'s");
     expect("llama-bpe", "IT'S 12345\n\n  x.\n\ny", "IT|'S| |123|45|\n\n| | x|.\n\n|y");
     expect("llama3", "\tx  \n \n z", "\tx|  \n \n| z");
-    expect("qwen2", "12 a\xc2\xa0" "b", "1|2| a|\xc2\xa0" "b");
+    expect("qwen2",
+           "12 a\xc2\xa0"
+           "b",
+           "1|2| a|\xc2\xa0"
+           "b");
     expect("smollm", "a 12", "a| |1|2");
     expect("falcon", "x1234 ==>y", "x|123|4| |==>|y");
     expect("deepseek-coder", "ab 12\n\xe6\xbc\xa2x", "ab| |1|2|\n|\xe6\xbc\xa2|x");
-    expect("deepseek-llm", "ab  \n  c\xe6\xbc\xa2\xe6\xbc\xa2 12", "ab|  |\n| | c|\xe6\xbc\xa2\xe6\xbc\xa2| |12");
+    expect("deepseek-llm", "ab  \n  c\xe6\xbc\xa2\xe6\xbc\xa2 12",
+           "ab|  |\n| | c|\xe6\xbc\xa2\xe6\xbc\xa2| |12");
     expect("deepseek-v3", "1234x(y) \xe6\xbc\xa2", "123|4|x|(y|)| |\xe6\xbc\xa2");
+    expect("deepseek-v3", "na\xc3\xafve x#tag", "na\xc3\xafve| x|#tag");
     expect("gpt-4o", "camelCase's HTTPServer//\n", "camel|Case's| HTTPServer|//\n");
     expect("tekken", "camelCase 12", "camel|Case| |1|2");
     expect("bloom", "ab,cd (x)", "ab|,|cd| (|x|)");
@@ -136,8 +142,24 @@ static void repeat(struct text *t, const char *unit, size_t n_bytes, const char 
 /* Runs of one character and of two, report R15 in its whole kind: constant stack, linear time. */
 static void long_runs(void **state)
 {
-    static const char *const unit[] = {"Q", ".", " ", "\xe6\xbc\xa2", "ab", "\t", "7", "\n", /* 2 MB of these */
-                                       " \n", "\r\n", "a ", "'", "\xcc\x81", " x", "\xe3\x80\x80", "'s", "\x01", "aB"};
+    static const char *const unit[] = {"Q",
+                                       ".",
+                                       " ",
+                                       "\xe6\xbc\xa2",
+                                       "ab",
+                                       "\t",
+                                       "7",
+                                       "\n", /* 2 MB of these */
+                                       " \n",
+                                       "\r\n",
+                                       "a ",
+                                       "'",
+                                       "\xcc\x81",
+                                       " x",
+                                       "\xe3\x80\x80",
+                                       "'s",
+                                       "\x01",
+                                       "aB"};
     static const struct pretok_limits interpreted = {100000, 32, 64 << 10, 0};
     const size_t n_bytes = SLOW ? 20000 : 200000;
     struct rlimit old, small;
@@ -164,9 +186,28 @@ static void long_runs(void **state)
 /* With and without JIT the words are the same, and cover the text. */
 static void same_without_jit(void **state)
 {
-    static const char *const bits[] = {"a", "B", " ", "  ", "\n", "\r", "\t", "'", "s", "7", "12", ".", "-", "\xc3\xa9",
-                                       "\xe6\xbc\xa2", "\xe3\x81\x82", "\xcc\x81", "\xf0\x9f\xa6\x99", "_", "\xc2\xa0",
-                                       "\xe2\x80\xa8", "\xc2\x85"};
+    static const char *const bits[] = {"a",
+                                       "B",
+                                       " ",
+                                       "  ",
+                                       "\n",
+                                       "\r",
+                                       "\t",
+                                       "'",
+                                       "s",
+                                       "7",
+                                       "12",
+                                       ".",
+                                       "-",
+                                       "\xc3\xa9",
+                                       "\xe6\xbc\xa2",
+                                       "\xe3\x81\x82",
+                                       "\xcc\x81",
+                                       "\xf0\x9f\xa6\x99",
+                                       "_",
+                                       "\xc2\xa0",
+                                       "\xe2\x80\xa8",
+                                       "\xc2\x85"};
     static const struct pretok_limits interpreted = {1000, 32, 1024, 0};
     uint64_t rnd = 9;
     struct text t = {0}, a = {0}, b = {0};
@@ -211,10 +252,10 @@ static void limits(void **state)
     static const char *const name[] = {"greedy", NULL}, *const pattern[] = {"(?:a|(b))+c|x", NULL};
     static const struct pretok_rule rule = {name, pattern, false, false};
     static const struct pretok_limits limit[] = {
-        {10, 0, 64 << 10, 1 << 10},        /* steps, JIT */
-        {10, 0, 64 << 10, 0},              /* steps, interpreter */
-        {1 << 30, 32, 64, 0},              /* heap */
-        {1 << 30, 32, 64, 32},             /* JIT stack, then heap */
+        {10, 0, 64 << 10, 1 << 10}, /* steps, JIT */
+        {10, 0, 64 << 10, 0},       /* steps, interpreter */
+        {1 << 30, 32, 64, 0},       /* heap */
+        {1 << 30, 32, 64, 32},      /* JIT stack, then heap */
     };
     struct pretok *p = NULL;
     struct text t = {0};
@@ -278,8 +319,9 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_cuts), cmocka_unit_test(long_runs),      cmocka_unit_test(same_without_jit),
-        cmocka_unit_test(limits),     cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(known_cuts),       cmocka_unit_test(long_runs),
+        cmocka_unit_test(same_without_jit), cmocka_unit_test(limits),
+        cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * The sampler against a reference that follows its description word by word: qsort, exp of the C library,
- * no shared code.
+ * The sampler against a reference that follows its description word by word: qsort, exp of the C
+ * library, no shared code.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -242,10 +242,12 @@ static void test_seed_decides(void **state)
     assert_true(different > 10);
 }
 
-/* The generator and the draw are part of the promise "same seed, same text": their results are fixed. */
+/* The generator and the draw are part of the promise "same seed, same text": their results are
+ * fixed. */
 static void test_draws_are_the_same_everywhere(void **state)
 {
-    static const int32_t want[] = {4, 14, 2, 0, 15, 7, 2, 1, 7, 8, 2, 14, 12, 14, 2, 6, 13, 1, 2, 2, 4, 9, 3, 13};
+    static const int32_t want[] = {4,  14, 2, 0, 15, 7, 2, 1, 7, 8, 2, 14,
+                                   12, 14, 2, 6, 13, 1, 2, 2, 4, 9, 3, 13};
     float logits[16];
     struct sampler_options o = plain();
     struct sampler *s;
@@ -273,7 +275,8 @@ static void test_draw_follows_probabilities(void **state)
     o.seed = 3;
     for (int i = 0; i < 8; i++)
         sum += p[i] = exp((double)logits[i] / 0.7);
-    for (int seeds = 0; seeds < 2; seeds++) { /* one long stream; then many seeds with one draw each */
+    for (int seeds = 0; seeds < 2;
+         seeds++) { /* one long stream; then many seeds with one draw each */
         struct sampler *s = make(&o, 8);
         memset(count, 0, sizeof count);
         for (int i = 0; i < n; i++) {

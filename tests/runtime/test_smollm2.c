@@ -105,8 +105,8 @@ static void test_distance(void **state)
         .devs = &devs, .type_k = DT_F16, .type_v = DT_F16, .all_outputs = true};
     double kl_bound, top1_bound, kl, top1;
     size_t n = numbers("ids", ids, 4096);
-    struct session *s;
-    struct model *m;
+    struct session *s = NULL;
+    struct model *m = NULL;
     struct gguf *g;
     struct err e;
 

@@ -1,5 +1,6 @@
 /*
- * What the vocabulary's tests share: a vocabulary with its file, ids compared with lists in JSON files.
+ * What the vocabulary's tests share: a vocabulary with its file, ids compared with lists in JSON
+ * files.
  */
 #ifndef GGRUN_TESTS_RUNTIME_VOCAB_UTIL_H
 #define GGRUN_TESTS_RUNTIME_VOCAB_UTIL_H
@@ -35,7 +36,8 @@ static inline void unload(struct loaded *l)
 }
 
 /* Ids of a text, appended to *out; the test fails when it has none. */
-static inline void encode(const struct vocab *v, const char *p, size_t n, unsigned flags, struct tokens *out)
+static inline void encode(const struct vocab *v, const char *p, size_t n, unsigned flags,
+                          struct tokens *out)
 {
     struct err e = {0};
 
