@@ -15,7 +15,7 @@ struct effort {
     int period;  /* every so many rounds to the very front instead; 0 = never */
     size_t near; /* near enough: least + least / near */
 };
-static const struct effort efforts[] = {{40, 2, 4, 64}, {400, 2, 4, 32}, {400, 3, 8, 32}, {400, 0, 0, 32}};
+static const struct effort efforts[] = {{40, 2, 4, 64}, {5000, 2, 4, 32}, {5000, 3, 8, 32}, {5000, 0, 0, 32}};
 
 enum key { KEY_SIZE, KEY_AREA, KEY_SPAN, N_KEYS };
 

@@ -25,16 +25,17 @@ struct json {
 static inline struct json json_open(const char *folder, const char *name)
 {
     struct json j = {0};
-    char path[1024];
+    struct text path = {0};
     FILE *f;
     long n;
 
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    f = fopen(path, "rb");
+    text_addf(&path, "%s/%s", folder, name);
+    f = fopen(path.p, "rb");
     if (!f || fseek(f, 0, SEEK_END) || (n = ftell(f)) < 0 || fseek(f, 0, SEEK_SET)) {
-        fprintf(stderr, "cannot read '%s'\n", path);
+        fprintf(stderr, "cannot read '%s'\n", path.p);
         exit(1);
     }
+    text_release(&path);
     j.p = j.all = calloc(1, (size_t)n + 1);
     if (!j.all || fread(j.all, 1, (size_t)n, f) != (size_t)n)
         exit(1);

@@ -431,7 +431,7 @@ static void test_bad_rows(void **state)
             struct tensor *ids = fx_tensor(DT_I32, 2, 1, 1, 1, 0), *ids64 = fx_tensor(DT_I64, 2, 1, 1, 1, 0);
             float first = *fx_f32(a, 0, 0);
 
-            ((int32_t *)ids->data)[1] = (int32_t)(bad[i] < 0 ? -1 - i : 9 + i);
+            ((int32_t *)ids->data)[1] = (int32_t[]){-1, 9, INT32_MAX, INT32_MIN}[i];
             ((int64_t *)ids64->data)[1] = bad[i];
             y = fx_op(OP_GET_ROWS, NULL, 0, a, ids, NULL, NULL);
             assert_int_equal(fx_try(dev, y, n_threads, &e), ST_MODEL);

@@ -113,6 +113,13 @@ for args in (["-p", STORY, "-n", "4"], ["info"], ["tokenize", "a"], ["--help"], 
         r = subprocess.run([ggrun, *args], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
     check(f"/dev/full {args}", r.returncode == 1 and len(messages(r)) == 1 and b"stdout" in r.stderr, r)
 
+out = os.path.join(tmp, "out.f32")
+for closed, args, code in (("<&-", ["-p", STORY, *GREEDY], 0), (">&-", ["-p", STORY, *GREEDY], 1), ("2>&-", ["-p", STORY, *GREEDY], 0),
+                           (">&-", ["logits", "--ids", "1", "-o", out], 0), (">&-", ["logits", "--ids", "1", "-o", out, "--json"], 1)):
+    r = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", ggrun, *args], capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+    check(f"{closed} {args}", r.returncode == code and (code or closed == ">&-" or r.stdout == want), r)
+    check("no file of another's bytes", not os.path.exists(out) or os.path.getsize(out) == 4096)
+
 # ---- the context limit ----
 r = run("-p", STORY, "-c", "24", "--ignore-eos", "--temp", "0")
 check("context limit", r.returncode == 5 and len(r.stdout) > 10 and "context limit of 24" in messages(r)[0], r)
@@ -182,7 +189,8 @@ def in_terminal(args, term, timeout=60):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), data
 
 
-slow = ["-m", tiny, "-f", write("slow", b"The brave mouse lived in the valley. " * 400), "-c", "20000", "-b", "64", "-n", "1"]
+slow = ["-m", tiny, "-f", write("slow", b"The brave mouse lived in the valley. " * 60), "-c", "2000", "-b", "32", "-n", "1", "-t", "1",
+        "--isa", "scalar"]
 code, data = in_terminal(slow, "xterm")
 check("a bar on a terminal", code == 0 and b"prompt" in data and b"#" in data and b"\r" in data, code, data[:300])
 code, data = in_terminal(slow, "dumb")

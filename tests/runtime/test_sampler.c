@@ -364,6 +364,7 @@ static void test_bad_logits(void **state)
             s = make(&o, 4);
             assert_int_equal(sampler_sample(s, logits, &id, &e), ST_MODEL);
             assert_non_null(strstr(e.msg, "token 2"));
+            assert_non_null(strstr(e.msg, b ? "infinite" : "not a number"));
             sampler_kept(s, &n);
             assert_int_equal(n, 0);
             sampler_free(s);

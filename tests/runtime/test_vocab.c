@@ -19,17 +19,6 @@
 #include "runtime/pretok.h"
 #include "tests/runtime/vocab_util.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
-
 #define KEY(name) "tokenizer.ggml." name
 
 static char tiny_path[1024], small_path[1024], tokens_folder[1024];
@@ -105,13 +94,13 @@ static struct gguf_str str(const char *s)
 static struct loaded byte_complete(const char *pre)
 {
     static char chars[256][3];
-    static const char *const more[] = {"th",      "the", "aa",    "aaaa", "\xc4\xa0\xc4\xa0",
-                                       "<|end|>", "  ",  "<tool>"};
+    static const char *const more[] = {"th",      "the", "aa",     "aaaa", "\xc4\xa0\xc4\xa0",
+                                       "<|end|>", "  ",  "<tool>", "zq"};
     static const struct gguf_str merge[] = {
         {"t h", 3}, {"th e", 4}, {"a a", 3}, {"aa aa", 5}, {"\xc4\xa0 \xc4\xa0", 5}};
     struct gguf_writer *w = gguf_writer_new();
-    struct gguf_str s[256 + 8];
-    int32_t type[256 + 8];
+    struct gguf_str s[256 + 9];
+    int32_t type[256 + 9];
     uint32_t other = 256;
 
     for (uint32_t b = 0; b < 256; b++) {
@@ -125,15 +114,15 @@ static struct loaded byte_complete(const char *pre)
         s[b] = (struct gguf_str){chars[b], n};
         type[b] = TOK_NORMAL;
     }
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 9; i++) {
         s[256 + i] = str(more[i]);
-        type[256 + i] = i < 5 ? TOK_NORMAL : i == 5 ? TOK_CONTROL : TOK_USER_DEFINED;
+        type[256 + i] = i < 5 || i == 8 ? TOK_NORMAL : i == 5 ? TOK_CONTROL : TOK_USER_DEFINED;
     }
     gguf_put_str(w, "general.architecture", "llama");
     gguf_put_str(w, KEY("model"), "gpt2");
     gguf_put_str(w, KEY("pre"), pre);
-    gguf_put_strs(w, KEY("tokens"), s, 256 + 8);
-    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 8);
+    gguf_put_strs(w, KEY("tokens"), s, 256 + 9);
+    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 9);
     gguf_put_strs(w, KEY("merges"), merge, 5);
     return must_load(w);
 }
@@ -270,6 +259,19 @@ static void flags(void **state)
                  vocab_is_eog(l.v, 1024));
     assert_int_equal(vocab_type(l.v, 3), TOK_CONTROL);
     assert_int_equal(vocab_type(l.v, 1024), TOK_UNDEFINED);
+    unload(&l);
+}
+
+/* Some pre-tokenizers take a word that is a token as it is, the others only what merges make. */
+static void whole_words(void **state)
+{
+    struct loaded l = byte_complete("gpt-2");
+
+    (void)state;
+    expect_ids(l.v, "zq the", 0, "122 113 32 257");
+    unload(&l);
+    l = byte_complete("llama-bpe");
+    expect_ids(l.v, "zq the", 0, "264 32 257");
     unload(&l);
 }
 
@@ -737,21 +739,14 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiny_ids),
-        cmocka_unit_test(tiny_samples),
-        cmocka_unit_test(small_ids),
-        cmocka_unit_test(flags),
-        cmocka_unit_test(plain_text_makes_no_control_tokens),
-        cmocka_unit_test(end_of_generation),
-        cmocka_unit_test(decoding),
-        cmocka_unit_test(round_trips),
-        cmocka_unit_test(uncovered_bytes),
-        cmocka_unit_test(long_runs),
-        cmocka_unit_test(wrong_arrays),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(odd_files),
-        cmocka_unit_test(no_tokenizer),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(tiny_ids),          cmocka_unit_test(tiny_samples),
+        cmocka_unit_test(small_ids),         cmocka_unit_test(flags),
+        cmocka_unit_test(whole_words),       cmocka_unit_test(plain_text_makes_no_control_tokens),
+        cmocka_unit_test(end_of_generation), cmocka_unit_test(decoding),
+        cmocka_unit_test(round_trips),       cmocka_unit_test(uncovered_bytes),
+        cmocka_unit_test(long_runs),         cmocka_unit_test(wrong_arrays),
+        cmocka_unit_test(wrong_values),      cmocka_unit_test(odd_files),
+        cmocka_unit_test(no_tokenizer),      cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, find_paths, NULL);

@@ -10,6 +10,18 @@
 #include "runtime/vocab.h"
 #include "tests/util_json.h"
 
+/* Sanitizers cost a factor of ten: long texts are shorter then. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SLOW 1
+#endif
+#endif
+#ifndef SLOW
+#define SLOW 0
+#endif
+
 struct loaded {
     struct gguf *g;
     struct vocab *v;
