@@ -1,8 +1,9 @@
 /*
- * ggrun bench: tokens per second, for every combination of the lists that it is given. A combination that
- * fails becomes a row with an error, and the others are measured all the same.
+ * ggrun bench: tokens per second, for every combination of the lists that it is given. A
+ * combination that fails becomes a row with an error, and the others are measured all the same.
  *
- * Field names and table are those of llama-bench, so that scripts for it go on working; more fields follow.
+ * Field names and table are those of llama-bench, so that scripts for it go on working; more fields
+ * follow.
  */
 #include <cjson/cJSON.h>
 #include <ctype.h>
@@ -23,9 +24,9 @@ struct test {
 };
 
 struct result {
-    char time[32];       /* when it began: ISO 8601, UTC */
-    double *ns;          /* [repetitions] of each run, owned */
-    double *token_ns;    /* [repetitions * n_gen] of each generated token, owned */
+    char time[32];    /* when it began: ISO 8601, UTC */
+    double *ns;       /* [repetitions] of each run, owned */
+    double *token_ns; /* [repetitions * n_gen] of each generated token, owned */
     int n, n_token;
 };
 
@@ -165,8 +166,8 @@ static double tokens_per_second(const struct test *t, double ns)
 /* ---- rows ---- */
 
 /*
- * A row is a JSON object whatever the format: md and csv print from its fields, in its order, so that no
- * format has a field of its own.
+ * A row is a JSON object whatever the format: md and csv print from its fields, in its order, so
+ * that no format has a field of its own.
  */
 static cJSON *row_new(const struct bench *b, const struct test *t)
 {
@@ -250,10 +251,11 @@ static void md_row(struct text *t, const cJSON *j, bool first)
     int depth = (int)num_of(j, "n_depth");
 
     if (first)
-        text_str(t, "| model                          |       size |     params | backend    | threads |"
-                    "            test |                  t/s |\n"
-                    "| ------------------------------ | ---------: | ---------: | ---------- | ------: |"
-                    " --------------: | -------------------: |\n");
+        text_str(
+            t, "| model                          |       size |     params | backend    | threads |"
+               "            test |                  t/s |\n"
+               "| ------------------------------ | ---------: | ---------: | ---------- | ------: |"
+               " --------------: | -------------------: |\n");
     snprintf(test, sizeof test, num_of(j, "n_prompt") > 0 ? "pp%d" : "tg%d",
              (int)(num_of(j, "n_prompt") + num_of(j, "n_gen")));
     if (num_of(j, "n_prompt") + num_of(j, "n_gen") <= 0)
@@ -287,10 +289,10 @@ static void csv_value(struct text *t, const cJSON *x)
 
 /* The columns of a row that was measured; a failed one has some of them empty. */
 static const char *const csv_columns[] = {
-    "build_version", "cpu_info",  "gpu_info",  "backends", "model_filename", "model_type",
-    "model_size",    "model_n_params", "n_batch", "n_ubatch", "n_threads",   "type_k",
-    "type_v",        "n_gpu_layers", "use_mmap", "n_prompt", "n_gen",        "n_depth",
-    "test_time",     "avg_ns",    "stddev_ns", "avg_ts",   "stddev_ts",      "error",
+    "build_version", "cpu_info",       "gpu_info",  "backends", "model_filename", "model_type",
+    "model_size",    "model_n_params", "n_batch",   "n_ubatch", "n_threads",      "type_k",
+    "type_v",        "n_gpu_layers",   "use_mmap",  "n_prompt", "n_gen",          "n_depth",
+    "test_time",     "avg_ns",         "stddev_ns", "avg_ts",   "stddev_ts",      "error",
 };
 enum { N_COLUMNS = sizeof csv_columns / sizeof csv_columns[0] };
 
@@ -512,7 +514,8 @@ static enum status check_lengths(struct bench *b, struct err *e)
     if (!longest)
         return err_set(e, ST_USAGE, "-p and -n are both 0: nothing to measure");
     if (d + longest > INT32_MAX / 2)
-        return err_set(e, ST_USAGE, "%lld tokens in one test are too many", (long long)(d + longest));
+        return err_set(e, ST_USAGE, "%lld tokens in one test are too many",
+                       (long long)(d + longest));
     b->n_ids = (int)(longest > d ? longest : d);
     b->ids = mem_array((size_t)b->n_ids, sizeof *b->ids);
     return b->ids ? ST_OK : err_nomem(e, "tokens", (size_t)b->n_ids * sizeof *b->ids);

@@ -110,7 +110,8 @@ static void put_file(struct text *t, const struct facts *f)
     put_field(t, "architecture");
     if (f->arch.p) {
         text_escape(t, f->arch.p, f->arch.n);
-        text_str(t, f->arch_known ? "\n" : ", not supported: it can be shown and tokenized, not run\n");
+        text_str(t, f->arch_known ? "\n"
+                                  : ", not supported: it can be shown and tokenized, not run\n");
     } else {
         text_str(t, "not named\n");
     }
@@ -137,8 +138,8 @@ static void put_hparams(struct text *t, const struct facts *f)
               hp->n_ff);
     text_addf(t, "%-14s%u heads, %u for keys and values, key %u, value %u\n", "attention",
               hp->n_head, hp->n_head_kv, hp->n_embd_head_k, hp->n_embd_head_v);
-    text_addf(t, "%-14sbase %g, %u dimensions, scaling %s", "rope", (double)hp->rope_base, hp->n_rot,
-              scalings[scaled ? hp->rope_scaling : ROPE_SCALING_NONE]);
+    text_addf(t, "%-14sbase %g, %u dimensions, scaling %s", "rope", (double)hp->rope_base,
+              hp->n_rot, scalings[scaled ? hp->rope_scaling : ROPE_SCALING_NONE]);
     if (scaled)
         text_addf(t, " %g from %u tokens", 1.0 / (double)hp->rope_scale, hp->rope_n_ctx_orig);
     text_byte(t, '\n');
@@ -434,10 +435,9 @@ static cJSON *kv_to_json(const struct gguf_kv *kv)
             cJSON_AddItemToArray(list, json_string(s.p, s.n));
     } else if (kv->elem != GGUF_ARR) {
         for (uint64_t i = 0; i < kv->n && i < N_SHOWN; i++)
-            cJSON_AddItemToArray(list,
-                                 cJSON_CreateNumber(gguf_type_is_int(kv->elem)
-                                                        ? (double)gguf_kv_int(kv, i)
-                                                        : gguf_kv_float(kv, i)));
+            cJSON_AddItemToArray(list, cJSON_CreateNumber(gguf_type_is_int(kv->elem)
+                                                              ? (double)gguf_kv_int(kv, i)
+                                                              : gguf_kv_float(kv, i)));
     }
     return o;
 }

@@ -1,6 +1,6 @@
 /*
- * ggrun logits: what the model computes for each token of a text, as raw float32, as JSON or as a table of
- * the most likely continuations.
+ * ggrun logits: what the model computes for each token of a text, as raw float32, as JSON or as a
+ * table of the most likely continuations.
  */
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -18,7 +18,8 @@ struct logits {
     struct out_file file;
     int32_t *top; /* [n_top] ids, most likely first */
     int32_t n_top, n_vocab;
-    struct text text; /* for stdout; written when all is computed, so that nothing is half-written */
+    struct text
+        text; /* for stdout; written when all is computed, so that nothing is half-written */
 };
 
 static enum status encode_text(struct logits *l, struct err *e)

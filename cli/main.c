@@ -2,12 +2,15 @@
  * The program's entry: signals, the table of commands, and the only exit.
  */
 #include <cjson/cJSON.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/option_table.h"
 #include "cli/version.h"
 #include "gguf/base/mem.h"
 
@@ -31,6 +34,17 @@ static void catch_signals(void)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/*
+ * A program may be started with stdin, stdout or stderr closed; the next file opened would take the
+ * number. Reading then finds the end, writing fails as it should.
+ */
+static void fill_standard_fds(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
 }
 
 /* docs/exit-codes.md */
@@ -115,7 +129,7 @@ static enum status dispatch(struct cli *c, bool named, struct err *e)
     if (o->version)
         return cmd_version(c, e);
     if (o->help) {
-        o->topic = named ? command_name(o->cmd) : NULL;
+        o->topic = named ? commands[o->cmd].name : NULL;
         return cmd_help(c, e);
     }
     return functions[o->cmd](c, e);
@@ -132,6 +146,7 @@ int main(int argc, char **argv)
     enum status st;
     bool named = argc > 1 && command_find(argv[1], &cmd);
 
+    fill_standard_fds();
     catch_signals();
     cJSON_InitHooks(&hooks);
     out_init(&out, &cancelled);

@@ -1,6 +1,7 @@
 /*
- * The command line: one table row per option gives names, parsing, range, help text and the commands that
- * take it. Errors are ST_USAGE and name the option as it was typed, the value, and what was expected.
+ * The command line: one table row per option gives names, parsing, range, help text and the
+ * commands that take it. Errors are ST_USAGE and name the option as it was typed, the value, and
+ * what was expected.
  */
 #ifndef GGRUN_CLI_OPTIONS_H
 #define GGRUN_CLI_OPTIONS_H
@@ -9,10 +10,7 @@
 #include <stdint.h>
 
 #include "gguf/base/status.h"
-#include "gguf/base/text.h"
 #include "runtime/sampler.h"
-
-struct cJSON;
 
 enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_HELP, CMD_COUNT };
 
@@ -46,10 +44,10 @@ struct options {
     bool ignore_eos, seed_given;
     struct sampler_options sampling;
 
-    int32_t n_ctx;                /* 0: as the model says, at most 4096 */
-    int32_t n_batch, n_ubatch;    /* 0: default */
+    int32_t n_ctx;                      /* 0: as the model says, at most 4096 */
+    int32_t n_batch, n_ubatch;          /* 0: default */
     int32_t n_threads, n_threads_batch; /* 0: default */
-    int32_t type_k, type_v;       /* index into kv_types */
+    int32_t type_k, type_v;             /* index into kv_types */
     bool no_reuse, check_reuse;
     const char *isa; /* NULL: the best here */
     int32_t blas;    /* 1: on */
@@ -76,15 +74,6 @@ enum { FORMAT_MD, FORMAT_JSON, FORMAT_JSONL, FORMAT_CSV };
 enum status options_parse(struct options *o, int argc, char **argv, struct err *e);
 void options_release(struct options *o);
 
-const char *command_name(enum command c);
-/* One line about what it does. */
-const char *command_summary(enum command c);
 bool command_find(const char *name, enum command *out);
-
-/* Help: of the program, of one command; the table as JSON; the words that may follow a command. */
-void help_program(struct text *t);
-void help_command(struct text *t, enum command c);
-struct cJSON *help_json(void); /* NULL when memory is short */
-void help_words(struct text *t, enum command c);
 
 #endif

@@ -173,7 +173,7 @@ void out_log(void *ctx, enum log_level level, const char *line)
         put_line(o, "ggrun: ", line);
 }
 
-enum { BAR_CELLS = 24, BAR_DELAY_US = 300000 };
+enum { BAR_CELLS = 24, BAR_DELAY_US = 150000 };
 
 void out_progress(struct out *o, const char *what, double share)
 {
@@ -204,7 +204,8 @@ void out_progress_end(struct out *o)
 
     if (!o->bar_width)
         return;
-    (void)!write_all(2, line, (size_t)snprintf(line, sizeof line, "\r%*s\r", o->bar_width, ""), NULL);
+    (void)!write_all(2, line, (size_t)snprintf(line, sizeof line, "\r%*s\r", o->bar_width, ""),
+                     NULL);
     o->bar_width = 0;
     o->bar_since_us = now_us();
 }
@@ -263,7 +264,8 @@ enum status out_file_open(struct out_file *f, const char *path, struct err *e)
     return ST_OK;
 }
 
-enum status out_file_write(struct out_file *f, struct out *o, const void *p, size_t n, struct err *e)
+enum status out_file_write(struct out_file *f, struct out *o, const void *p, size_t n,
+                           struct err *e)
 {
     int error;
 

@@ -23,8 +23,7 @@ static enum status read_fd(int fd, const char *path, const atomic_bool *cancel, 
             continue;
         if (k < 0)
             return err_set(e, ST_IO, "cannot read '%s': %s",
-                           text_quote(quoted, sizeof quoted, path, strlen(path)),
-                           strerror(errno));
+                           text_quote(quoted, sizeof quoted, path, strlen(path)), strerror(errno));
         out->n += (size_t)k;
         out->p[out->n] = 0;
         if (k == 0)
@@ -84,8 +83,9 @@ enum status prompt_read(struct prompt *p, struct cli *c, struct err *e)
         return source_read(s, c->cancel, &p->text, e);
     }
     if (isatty(0))
-        return err_set(e, ST_USAGE, "no text is given; try 'ggrun \"Tell me a story\"' or "
-                                    "'ggrun --help'");
+        return err_set(e, ST_USAGE,
+                       "no text is given; try 'ggrun \"Tell me a story\"' or "
+                       "'ggrun --help'");
     p->plain = true;
     return read_fd(0, "stdin", c->cancel, &p->text, e);
 }

@@ -23,14 +23,15 @@ enum status source_read(const struct source *s, const atomic_bool *cancel, struc
                         struct err *e);
 
 /*
- * The one text that a command works on: ST_USAGE when there are several. Without any, stdin is read; if that
- * is a terminal, ST_USAGE with a hint. Released with text_release(&p->text), after a failure too.
+ * The one text that a command works on: ST_USAGE when there are several. Without any, stdin is
+ * read; if that is a terminal, ST_USAGE with a hint. Released with text_release(&p->text), after a
+ * failure too.
  */
 enum status prompt_read(struct prompt *p, struct cli *c, struct err *e);
 
 /*
- * Ids out of "1, 2, 3", "1 2 3", "[1,2,3]" or several such lists one after the other. ST_USAGE naming the
- * place of what is no id.
+ * Ids out of "1, 2, 3", "1 2 3", "[1,2,3]" or several such lists one after the other. ST_USAGE
+ * naming the place of what is no id.
  */
 enum status ids_parse(struct tokens *out, const char *p, size_t n, struct err *e);
 

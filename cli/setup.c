@@ -40,9 +40,9 @@ enum status setup_file(struct setup *s, const char *path, bool metadata_only, st
         return gguf_open_memory(&s->file, data, n, "embedded model", e);
     }
     return gguf_open(&s->file, path,
-                     metadata_only           ? GGUF_NO_DATA
-                     : s->c->opt->no_mmap    ? GGUF_READ
-                                             : GGUF_MMAP,
+                     metadata_only        ? GGUF_NO_DATA
+                     : s->c->opt->no_mmap ? GGUF_READ
+                                          : GGUF_MMAP,
                      e);
 }
 
@@ -92,6 +92,11 @@ static void on_eval(void *ctx, uint32_t n_done, uint32_t n_total)
         out_progress(s->c->out, "prompt", (double)n_done / n_total);
 }
 
+static int decode_threads(const struct options *o)
+{
+    return o->n_threads ? o->n_threads : usable_cores();
+}
+
 void setup_session_options(struct setup *s, struct session_options *so)
 {
     const struct options *o = s->c->opt;
@@ -101,7 +106,7 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .n_ctx = (uint32_t)o->n_ctx,
         .n_batch = (uint32_t)o->n_batch,
         .n_ubatch = (uint32_t)o->n_ubatch,
-        .n_threads = o->n_threads,
+        .n_threads = decode_threads(o),
         .n_threads_batch = o->n_threads_batch,
         .type_k = kv_type(o->type_k),
         .type_v = kv_type(o->type_v),
@@ -136,14 +141,11 @@ enum status setup_session(struct setup *s, const struct session_options *so, str
 enum status setup_all(struct setup *s, struct err *e)
 {
     const struct options *o = s->c->opt;
-    int n_threads = o->n_threads;
-    enum status st;
+    int n_threads = decode_threads(o);
+    enum status st = setup_file(s, o->n_models ? o->models[0] : NULL, false, e);
 
     if (o->n_threads_batch > n_threads)
-        n_threads = o->n_threads ? o->n_threads_batch : 0;
-    if (!o->n_threads && o->n_threads_batch > usable_cores())
         n_threads = o->n_threads_batch;
-    st = setup_file(s, o->n_models ? o->models[0] : NULL, false, e);
     if (!st)
         st = setup_vocab(s, e);
     if (!st)

@@ -1,6 +1,7 @@
 /*
- * From options to what a command works with: file, vocabulary, devices, model, session. Each step needs the
- * ones before it; a command takes as many as it wants. And what --stats prints about them.
+ * From options to what a command works with: file, vocabulary, devices, model, session. Each step
+ * needs the ones before it; a command takes as many as it wants. And what --stats prints about
+ * them.
  */
 #ifndef GGRUN_CLI_SETUP_H
 #define GGRUN_CLI_SETUP_H
@@ -49,8 +50,8 @@ enum status setup_session(struct setup *s, const struct session_options *so, str
 enum status setup_all(struct setup *s, struct err *e);
 
 /*
- * After the last evaluation, which ended with st and *e: what --dump-node and --check-reuse found wrong, or
- * st. A failed dump is why an evaluation was stopped, so it comes first.
+ * After the last evaluation, which ended with st and *e: what --dump-node and --check-reuse found
+ * wrong, or st. A failed dump is why an evaluation was stopped, so it comes first.
  */
 enum status setup_finish(struct setup *s, enum status st, struct err *e);
 /* --stats. What was not reached is left out. */

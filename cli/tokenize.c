@@ -36,7 +36,8 @@ static enum status print_table(struct cli *c, const struct vocab *v, const struc
 static enum status encode(struct cli *c, const struct vocab *v, const struct text *in,
                           struct err *e)
 {
-    unsigned flags = (c->opt->no_bos ? 0 : ENC_BOS | ENC_EOS) | (c->opt->no_special ? 0 : ENC_SPECIAL);
+    unsigned flags =
+        (c->opt->no_bos ? 0 : ENC_BOS | ENC_EOS) | (c->opt->no_special ? 0 : ENC_SPECIAL);
     struct tokens ids = {0};
     enum status st = vocab_encode(v, in->p ? in->p : "", in->n, flags, &ids, e);
 

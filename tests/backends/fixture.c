@@ -78,19 +78,47 @@ static void half_offsets(enum dtype t, int out[2])
 {
     out[0] = out[1] = -1;
     switch ((int)t) {
-    case DT_Q4_1: case DT_Q5_1: case DT_Q4_K: case DT_Q5_K: out[1] = 2; out[0] = 0; break;
-    case DT_Q4_0: case DT_Q5_0: case DT_Q8_0: case DT_Q8_1: case DT_IQ4_NL: case DT_IQ4_XS:
-    case DT_IQ2_XXS: case DT_IQ2_XS: case DT_IQ2_S: case DT_IQ3_XXS: case DT_IQ3_S: case DT_IQ1_S:
-    case DT_Q1_0: case DT_Q2_0: out[0] = 0; break;
+    case DT_Q4_1:
+    case DT_Q5_1:
+    case DT_Q4_K:
+    case DT_Q5_K:
+        out[1] = 2;
+        out[0] = 0;
+        break;
+    case DT_Q4_0:
+    case DT_Q5_0:
+    case DT_Q8_0:
+    case DT_Q8_1:
+    case DT_IQ4_NL:
+    case DT_IQ4_XS:
+    case DT_IQ2_XXS:
+    case DT_IQ2_XS:
+    case DT_IQ2_S:
+    case DT_IQ3_XXS:
+    case DT_IQ3_S:
+    case DT_IQ1_S:
+    case DT_Q1_0:
+    case DT_Q2_0:
+        out[0] = 0;
+        break;
     case DT_Q2_K:
         out[0] = offsetof(struct block_q2_K, d);
         out[1] = offsetof(struct block_q2_K, dmin);
         break;
-    case DT_Q3_K: out[0] = offsetof(struct block_q3_K, d); break;
-    case DT_Q6_K: out[0] = offsetof(struct block_q6_K, d); break;
-    case DT_TQ1_0: out[0] = offsetof(struct block_tq1_0, d); break;
-    case DT_TQ2_0: out[0] = offsetof(struct block_tq2_0, d); break;
-    default: break;
+    case DT_Q3_K:
+        out[0] = offsetof(struct block_q3_K, d);
+        break;
+    case DT_Q6_K:
+        out[0] = offsetof(struct block_q6_K, d);
+        break;
+    case DT_TQ1_0:
+        out[0] = offsetof(struct block_tq1_0, d);
+        break;
+    case DT_TQ2_0:
+        out[0] = offsetof(struct block_tq2_0, d);
+        break;
+    default:
+        break;
     }
 }
 
@@ -113,7 +141,8 @@ static void random_block(enum dtype type, unsigned char *b, float scale)
     if (type == DT_MXFP4)
         b[0] = (unsigned char)(118 + b[0] % 12);
     if (type == DT_IQ1_M) /* the half's upper four bits: a small positive scale */
-        b[offsetof(struct block_iq1_m, scales) + 7] = 0x20 | (b[offsetof(struct block_iq1_m, scales) + 7] & 15);
+        b[offsetof(struct block_iq1_m, scales) + 7] =
+            0x20 | (b[offsetof(struct block_iq1_m, scales) + 7] & 15);
 }
 
 struct tensor *fx_random(struct tensor *t, float scale)
@@ -124,7 +153,8 @@ struct tensor *fx_random(struct tensor *t, float scale)
     for (int64_t r = 0; r < tensor_rows(t); r++) {
         int64_t i23 = r / t->ne[1];
         unsigned char *row = (unsigned char *)t->data + (size_t)(r % t->ne[1]) * t->nb[1] +
-                             (size_t)(i23 % t->ne[2]) * t->nb[2] + (size_t)(i23 / t->ne[2]) * t->nb[3];
+                             (size_t)(i23 % t->ne[2]) * t->nb[2] +
+                             (size_t)(i23 / t->ne[2]) * t->nb[3];
         for (int64_t i = 0; i < t->ne[0]; i += info->block) {
             unsigned char *p = row + (size_t)(i / info->block) * info->bytes;
             float f = fx_uniform(-scale, scale);

@@ -15,8 +15,8 @@ float fx_uniform(float lo, float hi);
 struct tensor *fx_tensor(enum dtype type, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
                          size_t row_pad);
 /*
- * Floats: uniform in -scale .. scale. Integers: small. Quantised types: random bits with sane scales, so
- * that every code of a type appears.
+ * Floats: uniform in -scale .. scale. Integers: small. Quantised types: random bits with sane
+ * scales, so that every code of a type appears.
  */
 struct tensor *fx_random(struct tensor *t, float scale);
 /* One f32 or i32/i64 element of row r. */

@@ -15,7 +15,8 @@
 
 static const char *row_ptr(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3)
 {
-    return (const char *)t->data + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
+    return (const char *)t->data + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] +
+           (size_t)i3 * t->nb[3];
 }
 
 double ref_at(const struct tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
@@ -48,7 +49,8 @@ static void ref_mul_mat(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *w = t->src[0], *x = t->src[1];
     int64_t n = w->ne[0];
-    double *rw = malloc((size_t)(n * w->ne[1] + 1) * sizeof *rw), *rx = malloc((size_t)(n + 1) * sizeof *rx);
+    double *rw = malloc((size_t)(n * w->ne[1] + 1) * sizeof *rw),
+           *rx = malloc((size_t)(n + 1) * sizeof *rx);
 
     for (int64_t i3 = 0; i3 < x->ne[3]; i3++)
         for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
@@ -133,7 +135,8 @@ static void ref_rms_norm(const struct tensor *t, double *out, double *size)
     }
 }
 
-static double rope_angle(const struct tensor *t, const struct param_rope *p, int64_t pair, double pos)
+static double rope_angle(const struct tensor *t, const struct param_rope *p, int64_t pair,
+                         double pos)
 {
     double full = pos * pow((double)p->base, -2.0 * (double)pair / p->n_rot), angle, ramp;
 
@@ -142,7 +145,8 @@ static double rope_angle(const struct tensor *t, const struct param_rope *p, int
     angle = full * (double)p->freq_scale;
     if (p->ext_factor == 0)
         return angle;
-    ramp = ((double)pair - (double)p->corr_lo) / fmax(0.001, (double)p->corr_hi - (double)p->corr_lo);
+    ramp =
+        ((double)pair - (double)p->corr_lo) / fmax(0.001, (double)p->corr_hi - (double)p->corr_lo);
     ramp = (1 - fmin(1, fmax(0, ramp))) * (double)p->ext_factor;
     return angle * (1 - ramp) + full * ramp;
 }
@@ -238,14 +242,28 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 void ref_compute(const struct tensor *t, double *out, double *size)
 {
     switch ((int)t->op) {
-    case OP_MUL_MAT: ref_mul_mat(t, out, size); break;
+    case OP_MUL_MAT:
+        ref_mul_mat(t, out, size);
+        break;
     case OP_ADD:
-    case OP_MUL: ref_binary(t, out, size); break;
-    case OP_SCALE: ref_scale(t, out, size); break;
-    case OP_GLU: ref_glu(t, out, size); break;
-    case OP_RMS_NORM: ref_rms_norm(t, out, size); break;
-    case OP_ROPE: ref_rope(t, out, size); break;
-    case OP_FLASH_ATTN: ref_flash_attn(t, out, size); break;
+    case OP_MUL:
+        ref_binary(t, out, size);
+        break;
+    case OP_SCALE:
+        ref_scale(t, out, size);
+        break;
+    case OP_GLU:
+        ref_glu(t, out, size);
+        break;
+    case OP_RMS_NORM:
+        ref_rms_norm(t, out, size);
+        break;
+    case OP_ROPE:
+        ref_rope(t, out, size);
+        break;
+    case OP_FLASH_ATTN:
+        ref_flash_attn(t, out, size);
+        break;
     case OP_GET_ROWS:
     case OP_SET_ROWS:
     case OP_CONT:
@@ -255,8 +273,9 @@ void ref_compute(const struct tensor *t, double *out, double *size)
             ref_rows(t, out);
         else
             EACH(t)
-            *out++ = ref_at(t->src[0], i0, i1, i2, i3);
+        *out++ = ref_at(t->src[0], i0, i1, i2, i3);
         break;
-    default: assert(false); /* an op without reference */
+    default:
+        assert(false); /* an op without reference */
     }
 }

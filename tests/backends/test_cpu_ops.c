@@ -1,6 +1,6 @@
 /*
- * Every op of the CPU device, on every tensor type and instruction set: values against ref.c within a
- * bound per op, and the same bits for any number of columns, tokens and threads. With --bench
+ * Every op of the CPU device, on every tensor type and instruction set: values against ref.c within
+ * a bound per op, and the same bits for any number of columns, tokens and threads. With --bench
  * [TYPE]: speed of products.
  */
 #include <stdarg.h>
@@ -32,8 +32,10 @@ static int open_isa(void **state)
 {
     const struct cpu_isa *isa = cpu_isa_at((int)(intptr_t)*state);
 
-    return isa->available() ? (int)cpu_open(&dev, &(struct device_options){.n_threads = 3, .isa = isa->name}, NULL)
-                            : 0;
+    return isa->available()
+               ? (int)cpu_open(&dev, &(struct device_options){.n_threads = 3, .isa = isa->name},
+                               NULL)
+               : 0;
 }
 
 static int close_isa(void **state)
@@ -49,16 +51,19 @@ static int close_isa(void **state)
 static void check(struct tensor *t, double bound)
 {
     int64_t n = tensor_n(t);
-    double *want = malloc((size_t)n * sizeof *want + 1), *size = malloc((size_t)n * sizeof *size + 1);
+    double *want = malloc((size_t)n * sizeof *want + 1),
+           *size = malloc((size_t)n * sizeof *size + 1);
 
     ref_compute(t, want, size);
     fx_run(dev, t, 0);
     for (int64_t i = 0; i < n; i++) {
         int64_t r = i / t->ne[0];
-        double got = ref_at(t, i % t->ne[0], r % t->ne[1], r / t->ne[1] % t->ne[2], r / t->ne[1] / t->ne[2]);
+        double got =
+            ref_at(t, i % t->ne[0], r % t->ne[1], r / t->ne[1] % t->ne[2], r / t->ne[1] / t->ne[2]);
         if (!(fabs(got - want[i]) <= bound * EPS * size[i] + 1e-36) && got != want[i])
-            fail_msg("%s %s element %lld of [%lld, %lld]: %.9g, expected %.9g", device_kernel_name(dev, t),
-                     t->name, (long long)i, (long long)t->ne[0], (long long)t->ne[1], got, want[i]);
+            fail_msg("%s %s element %lld of [%lld, %lld]: %.9g, expected %.9g",
+                     device_kernel_name(dev, t), t->name, (long long)i, (long long)t->ne[0],
+                     (long long)t->ne[1], got, want[i]);
     }
     free(want);
     free(size);
@@ -97,7 +102,10 @@ static struct tensor *part(const struct tensor *t, int64_t row, int64_t n_row)
     return v;
 }
 
-/* Whatever rows and columns are computed together, their results have the bits of the whole product. */
+/*
+ * Whatever rows and columns are computed together, their results have the bits of the whole
+ * product.
+ */
 static void check_parts(struct tensor *w, struct tensor *x, const struct tensor *whole)
 {
     static const int rows[] = {1, 2, 3, 5, 17}, cols[] = {1, 2, 3, 4, 5, 8};
@@ -215,7 +223,8 @@ static void test_far_rows(void **state)
     (void)state;
     if (!dev)
         skip();
-    p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+             0);
     if (p == MAP_FAILED)
         skip();
     w = fx_tensor(DT_F32, 8, 6, 1, 1, 0);
@@ -248,11 +257,16 @@ static void test_add_mul(void **state)
         for (size_t i = 0; i < N_WIDTH; i++) {
             int64_t n = widths[i];
             struct tensor *a = fx_random(fx_tensor(DT_F32, n, 6, 2, 2, 12), 3);
-            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n, 6, 2, 2, 4), 2), NULL, NULL), 1);
-            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n, 1, 1, 1, 0), 2), NULL, NULL), 1);
-            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, 1, 3, 1, 2, 0), 2), NULL, NULL), 1);
+            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n, 6, 2, 2, 4), 2), NULL, NULL),
+                  1);
+            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n, 1, 1, 1, 0), 2), NULL, NULL),
+                  1);
+            check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, 1, 3, 1, 2, 0), 2), NULL, NULL),
+                  1);
             if (n % 3 == 0)
-                check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n / 3, 2, 2, 1, 0), 2), NULL, NULL), 1);
+                check(fx_op(op, NULL, 0, a, fx_random(fx_tensor(DT_F32, n / 3, 2, 2, 1, 0), 2),
+                            NULL, NULL),
+                      1);
             fx_end();
         }
 }
@@ -349,9 +363,12 @@ static void test_in_place(void **state)
 static void test_rope(void **state)
 {
     static const struct param_rope params[] = {
-        {ROPE_NORM, 64, 1e4f, 1, 0, 1, 0, 0},      {ROPE_NEOX, 64, 1e4f, 1, 0, 1, 0, 0},
-        {ROPE_NORM, 48, 5e5f, 0.25f, 0, 1, 0, 0},  {ROPE_NEOX, 2, 1e6f, 1, 0, 1.2f, 0, 0},
-        {ROPE_NEOX, 64, 1e4f, 0.25f, 1, 1.139f, 8.4f, 20.1f}, {ROPE_NORM, 64, 1e4f, 0.1f, 0.5f, 1, 9, 9},
+        {ROPE_NORM, 64, 1e4f, 1, 0, 1, 0, 0},
+        {ROPE_NEOX, 64, 1e4f, 1, 0, 1, 0, 0},
+        {ROPE_NORM, 48, 5e5f, 0.25f, 0, 1, 0, 0},
+        {ROPE_NEOX, 2, 1e6f, 1, 0, 1.2f, 0, 0},
+        {ROPE_NEOX, 64, 1e4f, 0.25f, 1, 1.139f, 8.4f, 20.1f},
+        {ROPE_NORM, 64, 1e4f, 0.1f, 0.5f, 1, 9, 9},
     };
     static const int32_t positions[] = {0, 1, 2, 511, 100000, 1000000, 2147483647 / 2};
 
@@ -428,7 +445,8 @@ static void test_bad_rows(void **state)
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             struct tensor *a = fx_random(fx_tensor(DT_F32, 9000, 9, 1, 1, 0), 1), *y;
             struct tensor *x = fx_random(fx_tensor(DT_F32, 9000, 2, 1, 1, 0), 1);
-            struct tensor *ids = fx_tensor(DT_I32, 2, 1, 1, 1, 0), *ids64 = fx_tensor(DT_I64, 2, 1, 1, 1, 0);
+            struct tensor *ids = fx_tensor(DT_I32, 2, 1, 1, 1, 0),
+                          *ids64 = fx_tensor(DT_I64, 2, 1, 1, 1, 0);
             float first = *fx_f32(a, 0, 0);
 
             ((int32_t *)ids->data)[1] = (int32_t[]){-1, 9, INT32_MAX, INT32_MIN}[i];
@@ -508,16 +526,18 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
     return v;
 }
 
-static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v, struct tensor *mask)
+static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
+                           struct tensor *mask)
 {
-    return fx_op(OP_FLASH_ATTN, &(struct param_flash_attn){1 / sqrtf((float)q->ne[0])}, 4, q, k, v, mask);
+    return fx_op(OP_FLASH_ATTN, &(struct param_flash_attn){1 / sqrtf((float)q->ne[0])}, 4, q, k, v,
+                 mask);
 }
 
 static const struct attn_shape attn_shapes[] = {
-    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16},  {64, 64, 4, 4, 64, 1, DT_F32, DT_F32},
-    {16, 16, 4, 1, 65, 33, DT_F16, DT_F32},  {80, 48, 6, 2, 130, 17, DT_F32, DT_F16},
-    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32},   {256, 256, 4, 1, 256, 3, DT_F16, DT_F16},
-    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16},   {1, 1, 1, 1, 1, 1, DT_F32, DT_F32},
+    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16}, {64, 64, 4, 4, 64, 1, DT_F32, DT_F32},
+    {16, 16, 4, 1, 65, 33, DT_F16, DT_F32}, {80, 48, 6, 2, 130, 17, DT_F32, DT_F16},
+    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32},  {256, 256, 4, 1, 256, 3, DT_F16, DT_F16},
+    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16},  {1, 1, 1, 1, 1, 1, DT_F32, DT_F32},
 };
 #define N_ATTN (sizeof attn_shapes / sizeof attn_shapes[0])
 
@@ -559,7 +579,8 @@ static void test_attn_invariance(void **state)
             for (int j = 0; j < padded.n_kv; j++) {
                 char *p = (char *)wide->data + (size_t)t * wide->nb[1] + (size_t)j * wide->nb[0];
                 if (j < s.n_kv)
-                    memcpy(p, (char *)mask->data + (size_t)t * mask->nb[1] + (size_t)j * mask->nb[0],
+                    memcpy(p,
+                           (char *)mask->data + (size_t)t * mask->nb[1] + (size_t)j * mask->nb[0],
                            mask->nb[0]);
                 else if (s.mask == DT_F32)
                     memcpy(p, &(float){-INFINITY}, 4);
@@ -578,13 +599,17 @@ static void test_attn_invariance(void **state)
             q1->ne[2] = 1;
             one = attn(q1, k, v, m1);
             fx_run(dev, one, 0);
-            assert_memory_equal(one->data, (char *)y->data + (size_t)t * y->nb[2], tensor_bytes(one));
+            assert_memory_equal(one->data, (char *)y->data + (size_t)t * y->nb[2],
+                                tensor_bytes(one));
         }
         fx_end();
     }
 }
 
-/* A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one nothing. */
+/*
+ * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one
+ * nothing.
+ */
 static void test_attn_masked(void **state)
 {
     const struct attn_shape s = {16, 16, 2, 1, 100, 3, DT_F32, DT_F32};
@@ -621,8 +646,9 @@ static void test_attn_masked(void **state)
 /* Every op that computes something is supported and tested above; its kernels have names. */
 static void test_table(void **state)
 {
-    static const enum op tested[] = {OP_CONT,  OP_GET_ROWS, OP_SET_ROWS, OP_ADD,     OP_MUL, OP_SCALE,
-                                     OP_GLU,   OP_RMS_NORM, OP_ROPE,     OP_MUL_MAT, OP_FLASH_ATTN};
+    static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,  OP_ADD,
+                                     OP_MUL,  OP_SCALE,    OP_GLU,       OP_RMS_NORM,
+                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN};
 
     (void)state;
     if (!dev)
@@ -665,9 +691,10 @@ static void bench_product(enum dtype type, int64_t n_k, int64_t n_row, int64_t n
         t = seconds() - t;
         best = t < best ? t : best;
     }
-    printf("%-26s %6lld x %-4lld x %-4lld %8.1f GFLOP/s %7.2f GB/s of weights\n", device_kernel_name(dev, y),
-           (long long)n_row, (long long)n_k, (long long)n_col,
-           2e-9 * (double)n_k * (double)n_row * (double)n_col / best, 1e-9 * (double)tensor_bytes(w) / best);
+    printf("%-26s %6lld x %-4lld x %-4lld %8.1f GFLOP/s %7.2f GB/s of weights\n",
+           device_kernel_name(dev, y), (long long)n_row, (long long)n_k, (long long)n_col,
+           2e-9 * (double)n_k * (double)n_row * (double)n_col / best,
+           1e-9 * (double)tensor_bytes(w) / best);
     mem_free(work);
     fx_end();
 }
@@ -696,16 +723,46 @@ static int bench(const char *only)
 int main(int argc, char **argv)
 {
     static void (*const tests[])(void **) = {
-        test_table,    test_mul_mat_types, test_mul_mat_tiles, test_mul_mat_planes, test_mul_mat_extremes,
-        test_far_rows, test_add_mul,       test_scale,         test_glu,            test_rms_norm,
-        test_in_place, test_rope,          test_get_rows,      test_set_rows,       test_bad_rows,
-        test_cont,     test_attn,          test_attn_invariance, test_attn_masked,
+        test_table,
+        test_mul_mat_types,
+        test_mul_mat_tiles,
+        test_mul_mat_planes,
+        test_mul_mat_extremes,
+        test_far_rows,
+        test_add_mul,
+        test_scale,
+        test_glu,
+        test_rms_norm,
+        test_in_place,
+        test_rope,
+        test_get_rows,
+        test_set_rows,
+        test_bad_rows,
+        test_cont,
+        test_attn,
+        test_attn_invariance,
+        test_attn_masked,
     };
     static const char *const names[] = {
-        "table",    "mul_mat_types", "mul_mat_tiles", "mul_mat_planes", "mul_mat_extremes",
-        "far_rows", "add_mul",       "scale",         "glu",            "rms_norm",
-        "in_place", "rope",          "get_rows",      "set_rows",       "bad_rows",
-        "cont",     "attn",          "attn_invariance", "attn_masked",
+        "table",
+        "mul_mat_types",
+        "mul_mat_tiles",
+        "mul_mat_planes",
+        "mul_mat_extremes",
+        "far_rows",
+        "add_mul",
+        "scale",
+        "glu",
+        "rms_norm",
+        "in_place",
+        "rope",
+        "get_rows",
+        "set_rows",
+        "bad_rows",
+        "cont",
+        "attn",
+        "attn_invariance",
+        "attn_masked",
     };
     enum { N = sizeof tests / sizeof tests[0] };
     int n_failed = 0;
@@ -717,7 +774,8 @@ int main(int argc, char **argv)
         char name[N][64];
         for (int j = 0; j < N; j++) {
             snprintf(name[j], sizeof name[j], "%s (%s)", names[j], cpu_isa_at(i)->name);
-            list[j] = (struct CMUnitTest){name[j], tests[j], open_isa, close_isa, (void *)(intptr_t)i};
+            list[j] =
+                (struct CMUnitTest){name[j], tests[j], open_isa, close_isa, (void *)(intptr_t)i};
         }
         n_failed += cmocka_run_group_tests_name(cpu_isa_at(i)->name, list, NULL, NULL);
     }

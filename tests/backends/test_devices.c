@@ -43,8 +43,11 @@ static void test_open(void **state)
 
 static void test_open_wrong(void **state)
 {
-    static const struct device_options wrong[] = {
-        {.n_threads = -1}, {.n_threads = 513}, {.n_threads = INT32_MAX}, {.isa = "sse9"}, {.isa = ""}};
+    static const struct device_options wrong[] = {{.n_threads = -1},
+                                                  {.n_threads = 513},
+                                                  {.n_threads = INT32_MAX},
+                                                  {.isa = "sse9"},
+                                                  {.isa = ""}};
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -88,10 +91,19 @@ static struct tensor *chain(struct tensor *nodes[N_NODE])
 
     for (int i = 0; i < N_NODE; i++) {
         switch (i % 5) {
-        case 0: y = fx_op(OP_RMS_NORM, &norm, sizeof norm, y, NULL, NULL, NULL); break;
-        case 1: y = fx_op(OP_MUL_MAT, NULL, 0, w, y, NULL, NULL); break;
-        case 2: y = fx_op(OP_TRANSPOSE, NULL, 0, fx_op(OP_TRANSPOSE, NULL, 0, y, NULL, NULL, NULL), NULL, NULL, NULL); break;
-        case 3: y = fx_op(OP_ADD, NULL, 0, y, x, NULL, NULL); break;
+        case 0:
+            y = fx_op(OP_RMS_NORM, &norm, sizeof norm, y, NULL, NULL, NULL);
+            break;
+        case 1:
+            y = fx_op(OP_MUL_MAT, NULL, 0, w, y, NULL, NULL);
+            break;
+        case 2:
+            y = fx_op(OP_TRANSPOSE, NULL, 0, fx_op(OP_TRANSPOSE, NULL, 0, y, NULL, NULL, NULL),
+                      NULL, NULL, NULL);
+            break;
+        case 3:
+            y = fx_op(OP_ADD, NULL, 0, y, x, NULL, NULL);
+            break;
         default: /* not computed, and harmful if it were */
             nodes[i] = fx_op(OP_SCALE, &(struct param_scale){0, NAN}, 8, y, NULL, NULL, NULL);
             nodes[i]->flags = 0;
@@ -107,7 +119,8 @@ static enum status run_span(struct device *d, struct tensor *const *nodes, int n
                             const atomic_bool *cancel, struct err *e)
 {
     int32_t uses[N_NODE] = {0};
-    struct span s = {.nodes = nodes, .uses = uses, .n = n, .n_threads = n_threads, .cancel = cancel};
+    struct span s = {
+        .nodes = nodes, .uses = uses, .n = n, .n_threads = n_threads, .cancel = cancel};
     size_t n_work = 0;
     enum status st;
     void *work;
@@ -137,7 +150,8 @@ static void test_span(void **state)
     for (int n_threads = 1; n_threads <= 3; n_threads++)
         for (int round = 0; round < 20; round++) {
             fx_poison(last);
-            assert_int_equal(run_span(devices_cpu(&d), nodes, N_NODE, n_threads, NULL, NULL), ST_OK);
+            assert_int_equal(run_span(devices_cpu(&d), nodes, N_NODE, n_threads, NULL, NULL),
+                             ST_OK);
             if (n_threads == 1 && round == 0)
                 memcpy(want, last->data, tensor_bytes(last));
             assert_memory_equal(last->data, want, tensor_bytes(last));
@@ -145,6 +159,41 @@ static void test_span(void **state)
     for (int i = 0; i < 64; i++)
         assert_true(isfinite(*fx_f32(last, i, 100)));
     assert_int_equal(run_span(devices_cpu(&d), nodes, 0, 0, NULL, NULL), ST_OK);
+    free(want);
+    devices_close(&d);
+    fx_end();
+}
+
+/*
+ * Products that share a source may run side by side; one that writes over that source (as the
+ * allocator places it when its last reader is done) must wait.
+ */
+static void test_memory_reuse(void **state)
+{
+    struct tensor *nodes[5], *w, *x, *h;
+    struct param_rms_norm norm = {1e-5f};
+    struct devices d;
+    float *want;
+    size_t n;
+
+    (void)state;
+    open_default(&d, 3);
+    w = fx_random(fx_tensor(DT_Q8_0, 256, 256, 1, 1, 0), 0.5f);
+    x = fx_random(fx_tensor(DT_F32, 256, 40, 1, 1, 0), 1);
+    nodes[0] = h = fx_op(OP_RMS_NORM, &norm, sizeof norm, x, NULL, NULL, NULL);
+    for (int i = 1; i < 4; i++)
+        nodes[i] = fx_op(OP_MUL_MAT, NULL, 0, w, h, NULL, NULL);
+    nodes[4] = fx_op(OP_MUL_MAT, NULL, 0, w, x, NULL, NULL);
+    n = tensor_bytes(h);
+    want = malloc(n);
+    assert_int_equal(run_span(devices_cpu(&d), nodes, 4, 1, NULL, NULL), ST_OK);
+    memcpy(want, nodes[3]->data, n);
+    nodes[4]->data = h->data;
+    for (int round = 0; round < 300; round++) {
+        assert_int_equal(run_span(devices_cpu(&d), nodes, 5, 3, NULL, NULL), ST_OK);
+        for (int i = 1; i < 4; i++)
+            assert_memory_equal(nodes[i]->data, want, n);
+    }
     free(want);
     devices_close(&d);
     fx_end();
@@ -162,7 +211,8 @@ static void test_cancel(void **state)
     last = chain(nodes);
     for (int n_threads = 1; n_threads <= 2; n_threads++) {
         fx_poison(last);
-        assert_int_equal(run_span(devices_cpu(&d), nodes, N_NODE, n_threads, &cancel, &e), ST_CANCELLED);
+        assert_int_equal(run_span(devices_cpu(&d), nodes, N_NODE, n_threads, &cancel, &e),
+                         ST_CANCELLED);
         assert_memory_equal(last->data, "\xd7\xd7\xd7\xd7", 4);
     }
     atomic_store(&cancel, false);
@@ -245,10 +295,10 @@ static void test_blas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),    cmocka_unit_test(test_open_wrong),
-        cmocka_unit_test(test_open_no_memory),
-        cmocka_unit_test(test_span),    cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_failure), cmocka_unit_test(test_blas),
+        cmocka_unit_test(test_open),           cmocka_unit_test(test_open_wrong),
+        cmocka_unit_test(test_open_no_memory), cmocka_unit_test(test_span),
+        cmocka_unit_test(test_cancel),         cmocka_unit_test(test_memory_reuse),
+        cmocka_unit_test(test_failure),        cmocka_unit_test(test_blas),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

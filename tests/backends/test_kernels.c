@@ -1,6 +1,7 @@
 /*
- * Primitives of every instruction set: functions against libm in double, decoders bit for bit against the
- * reference, equal bits where kernels.h promises them; and the double functions of dmath.h.
+ * Primitives of every instruction set: functions against libm in double, decoders bit for bit
+ * against the reference, equal bits where kernels.h promises them; and the double functions of
+ * dmath.h.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,13 +129,15 @@ static void test_decoders(void **state)
                     src[i] = (unsigned char)fx_u32();
                 if (t == DT_F16 || t == DT_BF16) /* each of the 65536 patterns */
                     for (uint32_t i = 0; i < 8192; i++)
-                        memcpy(src + 1 + 2 * i, &(uint16_t){(uint16_t)(i + 8192 * (uint32_t)(round % 8))}, 2);
+                        memcpy(src + 1 + 2 * i,
+                               &(uint16_t){(uint16_t)(i + 8192 * (uint32_t)(round % 8))}, 2);
                 quant_decoder((enum dtype)t)(src + 1, want, n);
                 decode(src + 1, got, n);
                 for (int64_t i = 0; i < n; i++)
                     if (memcmp(got + i, want + i, 4) != 0 && !(isnan(got[i]) && isnan(want[i])))
                         fail_msg("%s %s element %lld: %.9g, expected %.9g", cpu_isa_at(s)->name,
-                                 dtype_name((enum dtype)t), (long long)i, (double)got[i], (double)want[i]);
+                                 dtype_name((enum dtype)t), (long long)i, (double)got[i],
+                                 (double)want[i]);
             }
             free(src);
             free(got);
@@ -196,7 +199,8 @@ static void test_dmath(void **state)
 
     (void)state;
     for (int i = 0; i < 2000000; i++) {
-        double range = ldexp(1, i % 32 - 1), x = (double)fx_uniform(-1, 1) * range + (double)fx_u32() * 0x1p-52;
+        double range = ldexp(1, i % 32 - 1),
+               x = (double)fx_uniform(-1, 1) * range + (double)fx_u32() * 0x1p-52;
         cpu_sincos(x, &s, &c);
         worst_sin = fmax(worst_sin, fabs((double)(sinl((long double)x) - (long double)s)));
         worst_sin = fmax(worst_sin, fabs((double)(cosl((long double)x) - (long double)c)));
@@ -218,9 +222,9 @@ static void test_dmath(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),          cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_decoders),     cmocka_unit_test(test_decode_tails),
-        cmocka_unit_test(test_encode_f16),   cmocka_unit_test(test_dmath),
+        cmocka_unit_test(test_exp),        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_decoders),   cmocka_unit_test(test_decode_tails),
+        cmocka_unit_test(test_encode_f16), cmocka_unit_test(test_dmath),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

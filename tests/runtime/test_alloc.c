@@ -333,7 +333,7 @@ static void test_chunks(void **state)
     assert_int_equal(sched_plan(s.p, &s.g, &e), ST_OK);
     assert_int_equal(alloc_plan(s.p, NULL, &e), ST_NOMEM);
     assert_string_equal(e.msg,
-                        "'leaf_0' needs 16384 bytes, 'CPU' allocates at most 16383 bytes at once");
+                        "'node_0' needs 16384 bytes, 'CPU' allocates at most 16383 bytes at once");
     small_release(&s);
 }
 

@@ -1,0 +1,211 @@
+#include "cli/option_table.h"
+
+#include <float.h>
+#include <string.h>
+
+/* ---- commands ---- */
+
+const struct command_info commands[CMD_COUNT] = {
+    [CMD_RUN] = {"run", "[run] [OPTION]... [PROMPT | -]", "continue a text or answer a request"},
+    [CMD_INFO] = {"info", "info [OPTION]... [FILE]", "show what is in a model file"},
+    [CMD_TOKENIZE] = {"tokenize", "tokenize [OPTION]... [TEXT | -]",
+                      "turn text into token ids, and back with --decode"},
+    [CMD_LOGITS] = {"logits", "logits [OPTION]... [TEXT | -]",
+                    "write what the model computes for each token"},
+    [CMD_BENCH] = {"bench", "bench [OPTION]...", "measure tokens per second"},
+    [CMD_HELP] = {"help", "help [COMMAND]", "show help"},
+};
+
+bool command_find(const char *name, enum command *out)
+{
+    for (int c = 0; c < CMD_COUNT; c++) {
+        if (strcmp(name, commands[c].name) == 0) {
+            *out = (enum command)c;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- options ---- */
+
+enum {
+    RUN = 1 << CMD_RUN,
+    INFO = 1 << CMD_INFO,
+    TOKENIZE = 1 << CMD_TOKENIZE,
+    LOGITS = 1 << CMD_LOGITS,
+    BENCH = 1 << CMD_BENCH,
+    HELP = 1 << CMD_HELP,
+    COMPUTE = RUN | LOGITS | BENCH,
+    ALL = COMPUTE | INFO | TOKENIZE | HELP,
+};
+
+const char *const option_group_names[G_COUNT] = {
+    "Model", "Prompt", "Generation", "Context", "Computing", "Measuring", "Output", "Diagnostics",
+};
+
+#define AT(field) offsetof(struct options, field)
+#define N_MAX     INT32_MAX
+/* clang-format off */
+const struct option_row option_rows[] = {
+    {"-m --model", KIND_MODEL, 0, 0, 0, "FILE", ALL & ~(BENCH | HELP), G_MODEL,
+     "GGUF file (the first of a split one); without it the embedded story model is used"},
+    {"-m --model", KIND_MODELS, 0, 0, 0, "FILE,...", BENCH, G_MODEL,
+     "GGUF files, one after the other; may repeat"},
+    {"--no-mmap", KIND_FLAG, AT(no_mmap), 0, 0, NULL, ALL & ~HELP, G_MODEL,
+     "read the file into memory instead of mapping it"},
+    {"--check-tensors", KIND_FLAG, AT(check_tensors), 0, 0, NULL, COMPUTE, G_MODEL,
+     "refuse weights that are NaN or infinite"},
+
+    {"-p --prompt", KIND_SOURCE, 0, SOURCE_TEXT, 0, "TEXT", RUN | TOKENIZE | LOGITS, G_PROMPT,
+     "the text, word for word"},
+    {"-f --file", KIND_SOURCE, 0, SOURCE_FILE, 0, "FILE", RUN | TOKENIZE | LOGITS, G_PROMPT,
+     "the text is what FILE holds, byte for byte; - is stdin; tokenize takes several"},
+    {"--chat", KIND_FLAG, AT(chat), 0, 0, NULL, RUN, G_PROMPT,
+     "the text is a request: put it into the model's chat template"},
+    {"--system -sys --system-prompt", KIND_STRING, AT(system), 0, 0, "TEXT", RUN, G_PROMPT,
+     "system message of the chat (implies --chat)"},
+    {"--chat-template", KIND_STRING, AT(chat_template), 0, 0, "NAME", RUN, G_PROMPT,
+     "use this template instead of the file's: chatml (implies --chat)"},
+    {"--raw", KIND_FLAG, AT(raw), 0, 0, NULL, RUN, G_PROMPT,
+     "no template: continue the text"},
+    {"--ids", KIND_STRING, AT(ids), 0, 0, "1,2,3", TOKENIZE | LOGITS, G_PROMPT,
+     "token ids instead of a text"},
+    {"--decode", KIND_FLAG, AT(decode), 0, 0, NULL, TOKENIZE, G_PROMPT,
+     "turn ids (--ids, or lists in a text) into their exact bytes"},
+    {"--no-bos", KIND_FLAG, AT(no_bos), 0, 0, NULL, RUN | TOKENIZE | LOGITS, G_PROMPT,
+     "add no begin-of-text token, whatever the file says"},
+    {"--no-special", KIND_FLAG, AT(no_special), 0, 0, NULL, RUN | TOKENIZE | LOGITS, G_PROMPT,
+     "control tokens written in the text are text"},
+
+    {"-n --predict --n-predict", KIND_INT, AT(n_predict), -1, N_MAX, "N", RUN, G_SAMPLING,
+     "tokens to generate; -1: until the text or the context ends [-1]"},
+    {"--temp --temperature", KIND_NUMBER, AT(sampling.temp), 0, FLT_MAX, "T", RUN, G_SAMPLING,
+     "temperature; 0: always the most likely token [0.8]"},
+    {"--top-k", KIND_INT, AT(sampling.top_k), -N_MAX, N_MAX, "N", RUN, G_SAMPLING,
+     "keep the N most likely tokens; 0 or less: all [40]"},
+    {"--top-p", KIND_NUMBER, AT(sampling.top_p), 0, 1, "P", RUN, G_SAMPLING,
+     "keep the most likely tokens up to a sum of P; 1: all [0.95]"},
+    {"--min-p", KIND_NUMBER, AT(sampling.min_p), 0, 1, "P", RUN, G_SAMPLING,
+     "keep tokens at least P times as likely as the first; 0: all [0.05]"},
+    {"--repeat-penalty", KIND_ABOVE, AT(sampling.repeat_penalty), 0, FLT_MAX, "X", RUN, G_SAMPLING,
+     "make recent tokens less likely; 1: off [1]"},
+    {"--repeat-last-n", KIND_INT, AT(sampling.repeat_last_n), -1, N_MAX, "N", RUN, G_SAMPLING,
+     "tokens that count as recent; 0: off, -1: the whole context [64]"},
+    {"-s --seed", KIND_SEED, AT(sampling.seed), -1, 0, "N", RUN, G_SAMPLING,
+     "same seed, same text; -1: a new one each time [-1]"},
+    {"--ignore-eos", KIND_FLAG, AT(ignore_eos), 0, 0, NULL, RUN, G_SAMPLING,
+     "never choose a token that ends the text"},
+
+    {"-c --ctx --ctx-size", KIND_INT, AT(n_ctx), 0, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
+     "tokens of context; 0: the model's, at most 4096 [0]"},
+    {"-b --batch-size", KIND_INT, AT(n_batch), 1, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
+     "tokens between two looks at Ctrl-C and progress [2048]"},
+    {"-ub --ubatch-size", KIND_INT, AT(n_ubatch), 1, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
+     "tokens computed together, at most -b [512]"},
+    {"-ctk --cache-type-k", KIND_CHOICE, AT(type_k), 0, 0, "f16|f32", COMPUTE, G_CONTEXT,
+     "type of the keys in the KV cache [f16]"},
+    {"-ctv --cache-type-v", KIND_CHOICE, AT(type_v), 0, 0, "f16|f32", COMPUTE, G_CONTEXT,
+     "type of the values in the KV cache [f16]"},
+
+    {"-t --threads", KIND_INT, AT(n_threads), 1, 1024, "N", RUN | LOGITS, G_COMPUTE,
+     "CPU threads [the cores that this process may use]"},
+    {"-tb --threads-batch", KIND_INT, AT(n_threads_batch), 1, 1024, "N", COMPUTE, G_COMPUTE,
+     "CPU threads for prompts [as -t]"},
+    {"--isa", KIND_STRING, AT(isa), 0, 0, "NAME", COMPUTE | INFO, G_COMPUTE,
+     "highest CPU instruction set to use, such as scalar or avx2 [the best here]"},
+    {"--blas", KIND_CHOICE, AT(blas), 0, 0, "off|on", COMPUTE | INFO, G_COMPUTE,
+     "OpenBLAS for large float products; its results may differ in the last bits [off]"},
+    {"--no-reuse", KIND_FLAG, AT(no_reuse), 0, 0, NULL, COMPUTE, G_COMPUTE,
+     "build a new graph for every step"},
+
+    {"-p --n-prompt", KIND_INTS, AT(bench_prompt), 0, N_MAX, "N,...", BENCH, G_BENCH,
+     "tokens of the prompt; 0: no such test [512]"},
+    {"-n --n-gen", KIND_INTS, AT(bench_gen), 0, N_MAX, "N,...", BENCH, G_BENCH,
+     "tokens to generate; 0: no such test [128]"},
+    {"-d --n-depth", KIND_INTS, AT(bench_depth), 0, N_MAX, "N,...", BENCH, G_BENCH,
+     "tokens in the context before each test [0]"},
+    {"-t --threads", KIND_INTS, AT(bench_threads), 1, 1024, "N,...", BENCH, G_BENCH,
+     "CPU threads [the cores that this process may use]"},
+    {"-b --batch-size", KIND_INTS, AT(bench_batch), 1, N_MAX, "N,...", BENCH, G_BENCH,
+     "tokens between two looks at Ctrl-C [2048]"},
+    {"-ub --ubatch-size", KIND_INTS, AT(bench_ubatch), 1, N_MAX, "N,...", BENCH, G_BENCH,
+     "tokens computed together, at most -b [512]"},
+    {"-r --repetitions", KIND_INT, AT(repetitions), 1, 1000000, "N", BENCH, G_BENCH,
+     "how often each test is repeated [5]"},
+    {"-o --output", KIND_CHOICE, AT(format), 0, 0, "md|json|jsonl|csv", BENCH, G_BENCH,
+     "format of the results on stdout [md]"},
+
+    {"-o --output", KIND_STRING, AT(output), 0, 0, "FILE", LOGITS, G_OUTPUT,
+     "write float32 logits, little-endian, n_vocab per token; - is stdout"},
+    {"--json", KIND_FLAG, AT(json), 0, 0, NULL, INFO | TOKENIZE | LOGITS | HELP, G_OUTPUT,
+     "print JSON"},
+    {"--top", KIND_INT, AT(top), 1, 1000, "N", LOGITS, G_OUTPUT,
+     "how many of the most likely tokens to show [10]"},
+    {"--tensors", KIND_FLAG, AT(tensors), 0, 0, NULL, INFO, G_OUTPUT,
+     "list every tensor"},
+    {"--keys", KIND_FLAG, AT(keys), 0, 0, NULL, INFO, G_OUTPUT,
+     "list every metadata key"},
+    {"--check", KIND_FLAG, AT(check), 0, 0, NULL, INFO, G_OUTPUT,
+     "look for NaN and infinity in every tensor"},
+    {"--words", KIND_FLAG, AT(words), 0, 0, NULL, HELP, G_OUTPUT,
+     "print the option names alone, for shell completion"},
+
+    {"--stats", KIND_FLAG, AT(stats), 0, 0, NULL, COMPUTE, G_DEBUG,
+     "print counters, times and sizes as 'name value' lines at the end"},
+    {"-v --verbose", KIND_FLAG, AT(verbose), 0, 0, NULL, ALL & ~HELP, G_DEBUG,
+     "say what is being done"},
+    {"-q --quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, ALL & ~HELP, G_DEBUG,
+     "print nothing on stderr but errors and what was asked for"},
+    {"--sched-debug", KIND_LEVEL, AT(sched_debug), 1, 2, "1|2", COMPUTE, G_DEBUG,
+     "print the splits of each plan; 2: and every node, its device and the cause"},
+    {"--alloc-debug", KIND_FLAG, AT(alloc_debug), 0, 0, NULL, COMPUTE, G_DEBUG,
+     "print what the allocator does"},
+    {"--exec-debug", KIND_FLAG, AT(exec_debug), 0, 0, NULL, COMPUTE, G_DEBUG,
+     "print device, kernel and microseconds of each node"},
+    {"--dump-node", KIND_STRING, AT(dump_node), 0, 0, "NAME", RUN | LOGITS, G_DEBUG,
+     "print the values of this node whenever it was computed"},
+    {"--dump-file", KIND_STRING, AT(dump_file), 0, 0, "FILE", RUN | LOGITS, G_DEBUG,
+     "write them to FILE instead of stderr"},
+    {"--check-reuse", KIND_FLAG, AT(check_reuse), 0, 0, NULL, RUN | LOGITS, G_DEBUG,
+     "compute each reused step a second time with a new graph and compare the bits"},
+
+    {"-h --help", KIND_FLAG, AT(help), 0, 0, NULL, ALL, G_OUTPUT, "show this help"},
+    {"--version", KIND_FLAG, AT(version), 0, 0, NULL, ALL, G_OUTPUT, "show version and build"},
+};
+/* clang-format on */
+const int n_option_rows = sizeof option_rows / sizeof option_rows[0];
+
+size_t option_next_name(const char **p)
+{
+    *p += strspn(*p, " ");
+    return strcspn(*p, " ");
+}
+
+const char *option_skip_dashes(const char *s)
+{
+    while (*s == '-')
+        s++;
+    return s;
+}
+
+const struct option_row *option_find(const char *word, unsigned cmds)
+{
+    const char *name = option_skip_dashes(word);
+    size_t n = strcspn(name, "=");
+    bool dash_dash = name - word == 2;
+
+    if (name - word > 2 || !n || (n == 1 && dash_dash))
+        return NULL;
+    for (int i = 0; i < n_option_rows; i++) {
+        const char *p = option_rows[i].names;
+        if (!(option_rows[i].cmds & cmds))
+            continue;
+        for (size_t k; (k = option_next_name(&p)) > 0; p += k) {
+            const char *bare = option_skip_dashes(p);
+            if ((size_t)(p + k - bare) == n && memcmp(bare, name, n) == 0)
+                return &option_rows[i];
+        }
+    }
+    return NULL;
+}
