@@ -378,7 +378,8 @@ static void note_largest(struct exec *x, const struct plan *p)
 
 static enum status make_plan(struct exec *x, struct plan *p, const struct graph *g, struct err *e)
 {
-    struct alloc_options ao = {.debug = x->opt.alloc_debug};
+    bool shown = p != x->trial; /* what is reserved is never run: its sum is shown instead */
+    struct alloc_options ao = {.debug = x->opt.alloc_debug && shown};
     enum status st;
 
     p->own_buffers = x->own;
@@ -396,9 +397,26 @@ static enum status make_plan(struct exec *x, struct plan *p, const struct graph 
     x->stats.peak = p->peak;
     x->stats.splits = p->n_splits;
     note_largest(x, p);
-    if (x->opt.sched_debug)
+    if (x->opt.sched_debug && shown)
         log_plan(x, p);
     return ST_OK;
+}
+
+static void log_reserved(const struct exec *x)
+{
+    char size[32];
+
+    for (int b = 0; b < x->n_bufs; b++) {
+        size_t n = 0;
+
+        for (int c = 0; c < x->bufs[b].n_chunks; c++)
+            n += x->bufs[b].chunks[c].reserved;
+        log_debug("reserved for the largest graphs: %s, %s", x->bufs[b].name,
+                  text_size(size, sizeof size, n));
+    }
+    for (int d = 0; d < x->devs->n; d++)
+        log_debug("reserved for the largest graphs: %s, %s", x->scratch[d].name,
+                  text_size(size, sizeof size, x->scratch[d].reserved));
 }
 
 enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e)
@@ -441,6 +459,8 @@ enum status exec_reserve_done(struct exec *x, struct err *e)
         st = grow_staging(x, x->reserved_staging, e);
     bind_all_again(x);
     x->is_reserved = true;
+    if (!st && (x->opt.sched_debug || x->opt.alloc_debug))
+        log_reserved(x);
     return st;
 }
 

@@ -7,7 +7,8 @@
 #include "gguf/base/text.h"
 
 /* vsnprintf that does not leave half a UTF-8 sequence where it had to stop; returns the length. */
-static size_t print(char *out, size_t n_out, const char *fmt, va_list ap)
+__attribute__((format(printf, 3, 0), nonnull)) static size_t
+print(char *out, size_t n_out, const char *fmt, va_list ap)
 {
     int n = vsnprintf(out, n_out, fmt, ap);
     size_t used = strlen(out);
