@@ -12,7 +12,7 @@
  * ROPE        x [d, n_head, n_tok], pos [n_tok] i32, freqs optional [n_rot/2]; struct param_rope
  * GLU         a, b same shape; kind                           act(a) * b
  * MUL_MAT     w [k, n] any type, x [k, m, ...]                [n, m, ...]: sum over k of w[k,i] x[k,j];
- *             w's outer dimensions repeat to x's
+ *             w's outer dimensions divide x's: consecutive planes of x share one of w, as heads do
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
  *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale
  *                                                             [d_v, n_head, n_tok]:
@@ -90,7 +90,7 @@ struct param_rope {
     float freq_scale;  /* 1 / scaling factor */
     float ext_factor;  /* 0: no YaRN mix; 1: full */
     float attn_factor; /* magnitude of cos and sin */
-    float corr_lo, corr_hi; /* pairs where the YaRN ramp starts and ends (0..n_rot/2) */
+    float corr_lo, corr_hi; /* pairs where the YaRN ramp starts and ends (0..n_rot-1) */
 };
 
 enum glu_kind {

@@ -12,8 +12,8 @@
 #define BLAS_OPEN NULL
 #endif
 
-typedef enum status open_fn(struct device **out, const struct device_options *opt, struct device *cpu,
-                            struct err *e);
+typedef enum status open_fn(struct device **out, const struct device_options *opt,
+                            struct device *cpu, struct err *e);
 
 /* Open one backend and append its device. */
 static enum status add(struct devices *d, open_fn *open, bool wanted, const char *missing,

@@ -122,8 +122,12 @@ enum status blas_open(struct device **out, const struct device_options *opt, str
     openblas_set_num_threads(1);
     b->pool = cpu_pool(cpu);
     snprintf(b->desc, sizeof b->desc, "OpenBLAS, %s", openblas_get_corename());
-    b->dev = (struct device){.ops = &blas_ops, .name = "BLAS", .desc = b->desc, .kind = DEVICE_ACCEL,
-                             .buft = cpu->buft, .impl = b};
+    b->dev = (struct device){.ops = &blas_ops,
+                             .name = "BLAS",
+                             .desc = b->desc,
+                             .kind = DEVICE_ACCEL,
+                             .buft = cpu->buft,
+                             .impl = b};
     *out = &b->dev;
     return ST_OK;
 }

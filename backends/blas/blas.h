@@ -1,7 +1,7 @@
 /*
- * BLAS device: large float products through OpenBLAS, in the CPU's memory and on the CPU's threads (each
- * thread calls the library for its own rows; the library's own threads are switched off). Results depend
- * on the library and on the batch: outside the promise of equal bits.
+ * BLAS device: large float products through OpenBLAS, in the CPU's memory and on the CPU's threads
+ * (each thread calls the library for its own rows; the library's own threads are switched off).
+ * Results depend on the library and on the batch: outside the promise of equal bits.
  */
 #ifndef GGRUN_BACKENDS_BLAS_BLAS_H
 #define GGRUN_BACKENDS_BLAS_BLAS_H

@@ -1,11 +1,13 @@
 /*
  * The CPU device: table of ops, and the walk of a span.
  *
- * A span is one job of the pool. All its threads walk the nodes in groups, with a barrier after each group:
+ * A span is one job of the pool. All its threads walk the nodes in groups, with a barrier after
+ * each group:
  *   - small nodes, one after the other, which thread 0 computes alone; or
- *   - up to GROUP nodes that all threads share and that do not touch each other's memory (the products for
- *     q, k and v): a thread that is done with one goes on to the next.
- * The last thread at a barrier looks for cancellation and failure, so that all leave at the same place.
+ *   - up to GROUP nodes that all threads share and that do not touch each other's memory (the
+ *     products for q, k and v): a thread that is done with one goes on to the next.
+ * The last thread at a barrier looks for cancellation and failure, so that all leave at the same
+ * place.
  */
 #include "backends/cpu/cpu.h"
 
@@ -204,7 +206,9 @@ static int run_small(struct job *j, int i, int ith, int nth)
     return i;
 }
 
-/* Shared nodes from i on that do not depend on each other; returns the first that is none of these. */
+/*
+ * Shared nodes from i on that do not depend on each other; returns the first that is none of these.
+ */
 static int run_shared(struct job *j, int i, int ith, int nth)
 {
     const struct span *s = j->span;
@@ -240,7 +244,9 @@ static enum status cpu_compute(struct device *d, const struct span *s, void *wor
 {
     const struct cpu *c = cpu_of(d);
     int nth = pool_size(c->pool);
-    struct job j = {.cpu = c, .span = s, .work = work,
+    struct job j = {.cpu = c,
+                    .span = s,
+                    .work = work,
                     .n_scratch = n_work / (size_t)nth & ~(size_t)(MEM_ALIGN - 1)};
 
     if (s->n_threads > 0 && s->n_threads < nth)
@@ -280,7 +286,10 @@ static const struct device_ops cpu_ops = {
     .kernel_name = cpu_kernel_name,
 };
 
-/* "mul_mat_q4_1_avx2", "get_rows_q6_k_avx2", "flash_attn_f16_avx2"; "add" where all sets share the code. */
+/*
+ * "mul_mat_q4_1_avx2", "get_rows_q6_k_avx2", "flash_attn_f16_avx2"; "add" where all sets share the
+ * code.
+ */
 static void name_kernels(struct cpu *c)
 {
     for (int op = 0; op < OP_COUNT; op++)
@@ -289,9 +298,9 @@ static void name_kernels(struct cpu *c)
             bool typed = op == OP_MUL_MAT || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
             if (!dtype_known(t))
                 continue;
-            snprintf(name, sizeof c->names[op][t], "%s%s%s%s%s", op_name((enum op)op), typed ? "_" : "",
-                     typed ? dtype_name((enum dtype)t) : "", table[op]->isa_in_name ? "_" : "",
-                     table[op]->isa_in_name ? c->isa->name : "");
+            snprintf(name, sizeof c->names[op][t], "%s%s%s%s%s", op_name((enum op)op),
+                     typed ? "_" : "", typed ? dtype_name((enum dtype)t) : "",
+                     table[op]->isa_in_name ? "_" : "", table[op]->isa_in_name ? c->isa->name : "");
             for (; *name; name++)
                 *name = (char)tolower((unsigned char)*name);
         }
@@ -323,8 +332,12 @@ enum status cpu_open(struct device **out, const struct device_options *opt, stru
         goto fail;
     name_kernels(c);
     snprintf(c->desc, sizeof c->desc, "%s, %s", cpu_brand(brand, sizeof brand), c->isa->name);
-    c->dev = (struct device){.ops = &cpu_ops, .name = "CPU", .desc = c->desc, .kind = DEVICE_CPU,
-                             .buft = &host_memory, .impl = c};
+    c->dev = (struct device){.ops = &cpu_ops,
+                             .name = "CPU",
+                             .desc = c->desc,
+                             .kind = DEVICE_CPU,
+                             .buft = &host_memory,
+                             .impl = c};
     *out = &c->dev;
     return ST_OK;
 fail:

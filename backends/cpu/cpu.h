@@ -1,6 +1,6 @@
 /*
- * CPU device: the one that is always there. Host memory, one thread pool, kernels of the best instruction
- * set (or of the one asked for).
+ * CPU device: the one that is always there. Host memory, one thread pool, kernels of the best
+ * instruction set (or of the one asked for).
  */
 #ifndef GGRUN_BACKENDS_CPU_CPU_H
 #define GGRUN_BACKENDS_CPU_CPU_H

@@ -1,10 +1,10 @@
 /*
  * AVX2: decoders of the common types, and products that decode on the fly.
  *
- * A type is one function that turns group g (32 elements) of a block into four vectors. From it come the
- * row decoder and the product with one column, which keeps a decoded group in registers. Values have the
- * bits of the reference decoders (gguf/quants.h): a scale (half) times small integers is exact in f32,
- * so that d * q + m may be one fused operation and is still rounded once.
+ * A type is one function that turns group g (32 elements) of a block into four vectors. From it
+ * come the row decoder and the product with one column, which keeps a decoded group in registers.
+ * Values have the bits of the reference decoders (gguf/quants.h): a scale (half) times small
+ * integers is exact in f32, so that d * q + m may be one fused operation and is still rounded once.
  * The products sum in the order of kernels.h.
  */
 #include <immintrin.h>
@@ -92,7 +92,8 @@ MELT void scale2(__m128i lo, __m128i hi, __m256 d0, __m256 d1, __m256 w[4])
 /* 16 where the bit of 32 is set, bytes 0-15 from the low half. */
 MELT __m256i bits_to_16(uint32_t bits)
 {
-    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i byte =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte);
 
@@ -207,7 +208,8 @@ MELT void group_mxfp4(const void *block, int g, __m256 w[4])
     __m128i q = load16(b->qs);
 
     (void)g;
-    scale2(_mm_shuffle_epi8(twice, low_nibbles(q)), _mm_shuffle_epi8(twice, high_nibbles(q)), d, d, w);
+    scale2(_mm_shuffle_epi8(twice, low_nibbles(q)), _mm_shuffle_epi8(twice, high_nibbles(q)), d, d,
+           w);
 }
 
 /* ---- blocks of 256 ---- */
@@ -346,25 +348,27 @@ MELT void decode_row(group_fn *group, int n_g, size_t bytes, const char *src, fl
 {
     __m256 w[4];
 
-    for (int64_t i = 0; i + 32 * n_g <= n; i += 32 * n_g, src += bytes)
+    for (int64_t i = 0; i + 32 * n_g <= n; i += 32 * n_g, src += bytes) {
         UNROLL
         for (int g = 0; g < n_g; g++) {
             group(src, g, w);
             for (int v = 0; v < 4; v++)
                 _mm256_storeu_ps(dst + i + 32 * g + 8 * v, w[v]);
         }
+    }
 }
 
 /*
- * Ask for the bytes that the next r_n rows have at p's place. Rows of a few hundred bytes are too short
- * for the processor's own prefetching of four streams: without this, weights from memory come at half
- * the speed. The address may lie behind the matrix: a prefetch never faults.
+ * Ask for the bytes that the next r_n rows have at p's place. Rows of a few hundred bytes are too
+ * short for the processor's own prefetching of four streams: without this, weights from memory come
+ * at half the speed. The address may lie behind the matrix: a prefetch never faults.
  */
 MELT void ahead(const char *p, size_t stride, int r_n, size_t bytes)
 {
     for (int r = 0; r < r_n; r++)
         for (size_t b = 0; b < bytes; b += 64)
-            _mm_prefetch((const void *)((uintptr_t)p + (size_t)(r + r_n) * stride + b), _MM_HINT_T0);
+            _mm_prefetch((const void *)((uintptr_t)p + (size_t)(r + r_n) * stride + b),
+                         _MM_HINT_T0);
 }
 
 /* acc[r] += group g of r_n rows times x. */

@@ -4,13 +4,15 @@
 
 /*
  * x = n pi/2 + r, |r| <= pi/4, with pi/2 in four parts of which three have at most 22 bits: their
- * products with n < 2^31 are exact, and so are the differences (Cody and Waite, "Software Manual for the
- * Elementary Functions", 1980). Then the Taylor series of sin r to r^17 and cos r to r^18.
+ * products with n < 2^31 are exact, and so are the differences (Cody and Waite, "Software Manual
+ * for the Elementary Functions", 1980). Then the Taylor series of sin r to r^17 and cos r to r^18.
  */
 void cpu_sincos(double x, double *sin_x, double *cos_x)
 {
-    static const double part[4] = {0x1.921fbp+0, 0x1.5110bp-22, 0x1.184698p-44, 0x1.3198a2e037073p-69};
+    static const double part[4] = {0x1.921fbp+0, 0x1.5110bp-22, 0x1.184698p-44,
+                                   0x1.3198a2e037073p-69};
     double n, r, r2, s, c;
+    long long quadrant;
 
     if (!(fabs(x) < 0x1p31)) {
         *sin_x = *cos_x = NAN;
@@ -29,15 +31,18 @@ void cpu_sincos(double x, double *sin_x, double *cos_x)
     for (int i = 17; i >= 1; i -= 2)
         c = (c + 1) * -r2 / (double)(i * (i + 1));
     c += 1;
-    switch ((long long)n & 3) {
-    case 0: *sin_x = s; *cos_x = c; break;
-    case 1: *sin_x = c; *cos_x = -s; break;
-    case 2: *sin_x = -s; *cos_x = -c; break;
-    default: *sin_x = -c; *cos_x = s; break;
-    }
+    quadrant = (long long)n & 3; /* sin(r + pi/2) = cos r, cos(r + pi/2) = -sin r, and again */
+    *sin_x = quadrant & 1 ? c : s;
+    *cos_x = quadrant & 1 ? s : c;
+    if (quadrant >= 2)
+        *sin_x = -*sin_x;
+    if (quadrant == 1 || quadrant == 2)
+        *cos_x = -*cos_x;
 }
 
-/* x = 2^e m, m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1). */
+/*
+ * x = 2^e m, m in [sqrt(1/2), sqrt(2)); log m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1).
+ */
 double cpu_log(double x)
 {
     int e;

@@ -1,6 +1,7 @@
 /*
- * A few functions in double, made of additions, multiplications and exact library functions only (rint,
- * frexp, ldexp), so that they give the same bits on every processor: libm picks variants by CPU.
+ * A few functions in double, made of additions, multiplications and exact library functions only
+ * (rint, frexp, ldexp), so that they give the same bits on every processor: libm picks variants by
+ * CPU.
  */
 #ifndef GGRUN_BACKENDS_CPU_DMATH_H
 #define GGRUN_BACKENDS_CPU_DMATH_H

@@ -76,7 +76,8 @@ enum status cpu_isa_select(const struct cpu_isa **out, const char *name, struct 
         }
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", isas[i].name);
     }
-    return err_set(e, ST_USAGE, "instruction set '%s' is not available; this machine and program have: %s",
+    return err_set(e, ST_USAGE,
+                   "instruction set '%s' is not available; this machine and program have: %s",
                    text_quote(quoted, sizeof quoted, name, strlen(name)), list);
 }
 

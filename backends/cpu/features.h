@@ -23,8 +23,8 @@ int cpu_isa_count(void);
 const struct cpu_isa *cpu_isa_at(int i);
 
 /*
- * The set called `name`, or for NULL the best that is available. Unknown or unavailable: ST_USAGE with
- * those that are.
+ * The set called `name`, or for NULL the best that is available. Unknown or unavailable: ST_USAGE
+ * with those that are.
  */
 enum status cpu_isa_select(const struct cpu_isa **out, const char *name, struct err *e);
 
@@ -32,8 +32,9 @@ enum status cpu_isa_select(const struct cpu_isa **out, const char *name, struct 
 const char *cpu_brand(char *out, size_t n_out);
 
 /*
- * Cores that the CPU quota of this process's control groups (v2 and v1, each level up to the root) is
- * worth, rounded up; 0 if there is no quota. `root` is put in front of /proc and /sys ("" but in tests).
+ * Cores that the CPU quota of this process's control groups (v2 and v1, each level up to the root)
+ * is worth, rounded up; 0 if there is no quota. `root` is put in front of /proc and /sys ("" but in
+ * tests).
  * Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max), scheduler/sched-bwc.rst.
  */
 int cpu_quota_cores(const char *root);

@@ -1,6 +1,6 @@
 /*
- * Bodies of the hot primitives, compiled once per instruction set: -DISA=<isa> picks simd_<isa>.h and
- * names the table. See kernels.h for what each computes.
+ * Bodies of the hot primitives, compiled once per instruction set: -DISA=<isa> picks simd_<isa>.h
+ * and names the table. See kernels.h for what each computes.
  */
 #include "backends/cpu/kernels.h"
 
@@ -11,7 +11,9 @@
 #define STR_(a)    #a
 #define STR(a)     STR_(a)
 
+/* clang-format off */
 #include STR(CAT(backends/cpu/simd_, ISA).h)
+/* clang-format on */
 
 /* Bodies with constant sizes must melt into their callers: accumulators live in registers. */
 #define MELT static inline __attribute__((always_inline))
@@ -26,7 +28,10 @@
 #define MAT_R 4 /* rows and columns of a register block: 12 accumulators, 4 + 3 operands, */
 #define MAT_C 3 /* and 12 fused multiply-adds in flight hide their latency */
 
-/* A block of r x c results, r <= MAT_R, c <= MAT_C constants; acc[i][j] belongs to one result alone. */
+/*
+ * A block of r x c results, r <= MAT_R, c <= MAT_C constants; acc[i][j] belongs to one result
+ * alone.
+ */
 MELT void mat_block(int r, int c, const float *w, size_t ldw, const float *x, size_t ldx, int n_k,
                     float *y, size_t ldy, bool add)
 {
@@ -34,10 +39,8 @@ MELT void mat_block(int r, int c, const float *w, size_t ldw, const float *x, si
     int k = 0;
 
     UNROLL
-    for (int i = 0; i < MAT_R; i++)
-        UNROLL
-        for (int j = 0; j < MAT_C; j++)
-            acc[i][j] = vf_zero();
+    for (int i = 0; i < MAT_R * MAT_C; i++)
+        acc[i / MAT_C][i % MAT_C] = vf_zero();
     for (; k + VF <= n_k; k += VF) {
         UNROLL
         for (int j = 0; j < c; j++)
@@ -72,8 +75,8 @@ MELT void mat_block(int r, int c, const float *w, size_t ldw, const float *x, si
 }
 
 /* All rows against c columns. */
-MELT void mat_cols(int c, const float *w, size_t ldw, int n_rows, const float *x, size_t ldx, int n_k,
-                   float *y, size_t ldy, bool add)
+MELT void mat_cols(int c, const float *w, size_t ldw, int n_rows, const float *x, size_t ldx,
+                   int n_k, float *y, size_t ldy, bool add)
 {
     int i = 0;
 
@@ -83,20 +86,21 @@ MELT void mat_cols(int c, const float *w, size_t ldw, int n_rows, const float *x
         mat_block(1, c, w + (size_t)i * ldw, ldw, x, ldx, n_k, y + i, ldy, add);
 }
 
-static void mat_chunk(const float *w, size_t ldw, int n_rows, const float *x, size_t ldx, int n_cols,
-                      int n_k, float *y, size_t ldy, bool add)
+static void mat_chunk(const float *w, size_t ldw, int n_rows, const float *x, size_t ldx,
+                      int n_cols, int n_k, float *y, size_t ldy, bool add)
 {
     int j = 0;
 
     for (; j + MAT_C <= n_cols; j += MAT_C)
-        mat_cols(MAT_C, w, ldw, n_rows, x + (size_t)j * ldx, ldx, n_k, y + (size_t)j * ldy, ldy, add);
+        mat_cols(MAT_C, w, ldw, n_rows, x + (size_t)j * ldx, ldx, n_k, y + (size_t)j * ldy, ldy,
+                 add);
     for (; j < n_cols; j++)
         mat_cols(1, w, ldw, n_rows, x + (size_t)j * ldx, ldx, n_k, y + (size_t)j * ldy, ldy, add);
 }
 
 /* r rows of c (r <= 6 constant), two vectors wide. */
-MELT void outer_block(int r, const float *a, size_t lda, const float *b, size_t ldb, int n_t, float *c,
-                      size_t ldc)
+MELT void outer_block(int r, const float *a, size_t lda, const float *b, size_t ldb, int n_t,
+                      float *c, size_t ldc)
 {
     vf acc[6][2];
 
@@ -135,7 +139,9 @@ static void outer(const float *a, size_t lda, int n_a, const float *b, size_t ld
     }
 }
 
-/* Squares of 4 x 4, so that both sides are read and written in runs; compilers make shuffles of it. */
+/*
+ * Squares of 4 x 4, so that both sides are read and written in runs; compilers make shuffles of it.
+ */
 static void transpose(const float *src, size_t lds, int n_i, int n_j, float *dst, size_t ldd)
 {
     typedef float v4 __attribute__((vector_size(16), aligned(4)));
@@ -148,16 +154,20 @@ static void transpose(const float *src, size_t lds, int n_i, int n_j, float *dst
             v4 a = *(const v4 *)s, b = *(const v4 *)(s + lds);
             v4 c = *(const v4 *)(s + 2 * lds), e = *(const v4 *)(s + 3 * lds);
 #if defined(__clang__)
-            v4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-            v4 ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5), ce1 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
+            v4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+               ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            v4 ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5),
+               ce1 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
             *(v4 *)d = __builtin_shufflevector(ab0, ce0, 0, 1, 4, 5);
             *(v4 *)(d + ldd) = __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7);
             *(v4 *)(d + 2 * ldd) = __builtin_shufflevector(ab1, ce1, 0, 1, 4, 5);
             *(v4 *)(d + 3 * ldd) = __builtin_shufflevector(ab1, ce1, 2, 3, 6, 7);
             (void)sizeof(v4i);
 #else
-            v4 ab0 = __builtin_shuffle(a, b, (v4i){0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, (v4i){2, 6, 3, 7});
-            v4 ce0 = __builtin_shuffle(c, e, (v4i){0, 4, 1, 5}), ce1 = __builtin_shuffle(c, e, (v4i){2, 6, 3, 7});
+            v4 ab0 = __builtin_shuffle(a, b, (v4i){0, 4, 1, 5}),
+               ab1 = __builtin_shuffle(a, b, (v4i){2, 6, 3, 7});
+            v4 ce0 = __builtin_shuffle(c, e, (v4i){0, 4, 1, 5}),
+               ce1 = __builtin_shuffle(c, e, (v4i){2, 6, 3, 7});
             *(v4 *)d = __builtin_shuffle(ab0, ce0, (v4i){0, 1, 4, 5});
             *(v4 *)(d + ldd) = __builtin_shuffle(ab0, ce0, (v4i){2, 3, 6, 7});
             *(v4 *)(d + 2 * ldd) = __builtin_shuffle(ab1, ce1, (v4i){0, 1, 4, 5});
@@ -169,9 +179,10 @@ static void transpose(const float *src, size_t lds, int n_i, int n_j, float *dst
 /* ---- functions ---- */
 
 /*
- * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2 with ln 2 in two parts (n times the first is
- * exact), exp(r) by its Taylor series to r^7 (next term below 2^-27). 2^n is applied in two halves, so
- * that results are right down to the subnormals; from 89 up they are infinite, below -105 zero. NaN stays.
+ * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2 with ln 2 in two parts (n times the
+ * first is exact), exp(r) by its Taylor series to r^7 (next term below 2^-27). 2^n is applied in
+ * two halves, so that results are right down to the subnormals; from 89 up they are infinite, below
+ * -105 zero. NaN stays.
  */
 static inline vf vf_exp(vf x)
 {
@@ -183,7 +194,7 @@ static inline vf vf_exp(vf x)
     t = vf_add(vf_mul(x, vf_set1(0x1.715476p+0f)), shift); /* 1 / ln 2 */
     ni = vi_sub(vf_bits(t), vf_bits(shift));
     n = vf_sub(t, shift);
-    r = vf_sub(x, vf_mul(n, vf_set1(0x1.63p-1f)));      /* ln 2, upper 9 bits */
+    r = vf_sub(x, vf_mul(n, vf_set1(0x1.63p-1f)));       /* ln 2, upper 9 bits */
     r = vf_sub(r, vf_mul(n, vf_set1(-0x1.bd0106p-13f))); /* ln 2, the rest */
     p = vf_set1(1.0f / 5040);
     p = vf_add(vf_mul(p, r), vf_set1(1.0f / 720));
@@ -213,8 +224,8 @@ static inline vf vf_silu(vf a)
 }
 
 /*
- * GELU, tanh form. a/2 (1 + tanh u) = a / (1 + exp(-2 u)): the same function, without the cancellation
- * in 1 + tanh u where u is negative. u = sqrt(2/pi) (a + 0.044715 a^3).
+ * GELU, tanh form. a/2 (1 + tanh u) = a / (1 + exp(-2 u)): the same function, without the
+ * cancellation in 1 + tanh u where u is negative. u = sqrt(2/pi) (a + 0.044715 a^3).
  */
 static inline vf vf_gelu(vf a)
 {
@@ -255,11 +266,8 @@ static float softmax(float *s, const float *mask, float scale, int n, float *max
     float lane[VF], m = *max, out[4];
 
     for (int i = 0; i < n; i += VF) {
-        vf v = vf_mul(vf_load(s + i), vscale);
-        if (mask) {
-            vf b = vf_load(mask + i);
-            v = vf_if_eq(b, minus_inf, b, vf_add(v, b));
-        }
+        vf v = vf_mul(vf_load(s + i), vscale), b = vf_load(mask + i);
+        v = vf_if_eq(b, minus_inf, b, vf_add(v, b));
         vf_store(s + i, v);
         vmax = vf_max(v, vmax); /* a NaN is passed over here, and found again below */
     }

@@ -1,15 +1,15 @@
 /*
- * Hot primitives of the CPU backend: one table per instruction set, made from kernels.c (bodies written
- * once over simd_<isa>.h) and from decode_<isa>.c (decoders by hand). A per-ISA object exports its table
- * and nothing else, so that no wide instruction leaks into common code.
+ * Hot primitives of the CPU backend: one table per instruction set, made from kernels.c (bodies
+ * written once over simd_<isa>.h) and from decode_<isa>.c (decoders by hand). A per-ISA object
+ * exports its table and nothing else, so that no wide instruction leaks into common code.
  *
  * Numerics
- * 1. A product of MUL_MAT is summed in one order per instruction set, at any number of columns, rows,
- *    threads and at any place in a batch: k is cut into chunks of MAT_CHUNK; within a chunk lane l of
- *    one vector accumulator takes elements l, l + VF, l + 2 VF, ... by vf_fma; the lanes are added as
- *    vf_sum4 says; the chunks' sums are added in order.
- * 2. Element-wise functions (exp, GLU) use separate multiplications and additions only: they give the
- *    same bits on every instruction set.
+ * 1. A product of MUL_MAT is summed in one order per instruction set, at any number of columns,
+ *    rows, threads and at any place in a batch: k is cut into chunks of MAT_CHUNK; within a chunk
+ *    lane l of one vector accumulator takes elements l, l + VF, l + 2 VF, ... by vf_fma; the lanes
+ *    are added as vf_sum4 says; the chunks' sums are added in order.
+ * 2. Element-wise functions (exp, GLU) use separate multiplications and additions only: they give
+ *    the same bits on every instruction set.
  */
 #ifndef GGRUN_BACKENDS_CPU_KERNELS_H
 #define GGRUN_BACKENDS_CPU_KERNELS_H
@@ -21,17 +21,18 @@
 #include "gguf/dtype.h"
 #include "gguf/quants.h"
 
-#define MAT_CHUNK 768 /* elements of k per vector accumulator: whole blocks of every type; a register block fits L1 */
+/* Elements of k per vector accumulator: whole blocks of every type; a register block fits L1. */
+#define MAT_CHUNK 768
 
 struct cpu_kernels {
     const char *isa;
 
     /*
-     * y[j * ldy + i] (= or, if add, +=) sum over k of w[i * ldw + k] x[j * ldx + k], 0 < n_k <= MAT_CHUNK
-     * (one chunk). Leading dimensions are in floats.
+     * y[j * ldy + i] (= or, if add, +=) sum over k of w[i * ldw + k] x[j * ldx + k], 0 < n_k <=
+     * MAT_CHUNK (one chunk). Leading dimensions are in floats.
      */
-    void (*mat_chunk)(const float *w, size_t ldw, int n_rows, const float *x, size_t ldx, int n_cols,
-                      int n_k, float *y, size_t ldy, bool add);
+    void (*mat_chunk)(const float *w, size_t ldw, int n_rows, const float *x, size_t ldx,
+                      int n_cols, int n_k, float *y, size_t ldy, bool add);
     /*
      * c[i * ldc + j] += sum over t of a[i * lda + t] b[t * ldb + j], one t after the other.
      * n_b is a multiple of 16.
@@ -41,9 +42,9 @@ struct cpu_kernels {
     /* dst[j * ldd + i] = src[i * lds + j] for i < n_i, j < n_j; both multiples of 4. */
     void (*transpose)(const float *src, size_t lds, int n_i, int n_j, float *dst, size_t ldd);
     /*
-     * One chunk of a softmax: s = s * scale + mask (mask NULL: 0; -inf where mask is -inf, whatever s),
-     * max = larger of *max and the chunk's, s = exp(s - max). Returns the sum of s. n is a multiple of 16.
-     * While everything is masked max stays -inf and s becomes 0. NaN in s gives NaN.
+     * One chunk of a softmax: s = s * scale + mask (-inf where mask is -inf, whatever s),
+     * max = larger of *max and the chunk's, s = exp(s - max). Returns the sum of s. n is a multiple
+     * of 16. While everything is masked max stays -inf and s becomes 0. NaN in s gives NaN.
      */
     float (*softmax)(float *s, const float *mask, float scale, int n, float *max);
     /* y = exp(x); at most 1.5 units in the last place off; may be done in place. */
@@ -54,10 +55,11 @@ struct cpu_kernels {
 };
 
 /*
- * Product of n_rows encoded rows with one column: y[i] = sum over k of w[i, k] x[k], same bits as decoding
- * followed by mat_chunk. Rows are `stride` bytes apart.
+ * Product of n_rows encoded rows with one column: y[i] = sum over k of w[i, k] x[k], same bits as
+ * decoding followed by mat_chunk. Rows are `stride` bytes apart.
  */
-typedef void cpu_vec_fn(const void *w, size_t stride, int n_rows, const float *x, int64_t n_k, float *y);
+typedef void cpu_vec_fn(const void *w, size_t stride, int n_rows, const float *x, int64_t n_k,
+                        float *y);
 
 /* What an instruction set does better than decoding by reference; NULL where it does not. */
 struct cpu_quants {

@@ -1,15 +1,18 @@
 /*
  * FLASH_ATTN: softmax(scale q k + mask) v without the matrix of scores.
  *
- * Positions are taken in chunks of CHUNK, counted from 0, with the running maximum m, sum l and output o
- * of each query:  m' = max(m, scores);  o = o exp(m - m') + sum exp(score - m') v;  l likewise;
- * the result is o / l.  Source: Milakov and Gimelshein, "Online normalizer calculation for softmax",
- * arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135.
+ * Positions are taken in chunks of CHUNK, counted from 0, with the running maximum m, sum l and
+ * output o of each query; the result is o / l:
+ *     m' = max(m, scores)
+ *     o  = o exp(m - m') + sum exp(score - m') v
+ *     l  = l exp(m - m') + sum exp(score - m')
+ * Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867;
+ * Dao et al., "FlashAttention", arXiv:2205.14135.
  *
- * An item of work is a kv head (or one head of its group) with a tile of tokens. What a query computes
- * depends on its own row only: neither the tile, the threads nor padding of n_kv change a bit. A masked
- * position (mask -inf) adds exactly nothing, whatever its K and V hold; a query with every position
- * masked gives zeros. NaN anywhere else gives NaN.
+ * An item of work is a kv head (or one head of its group) with a tile of tokens. What a query
+ * computes depends on its own row only: neither the tile, the threads nor padding of n_kv change a
+ * bit. A masked position (mask -inf) adds exactly nothing, whatever its K and V hold; a query with
+ * every position masked gives zeros. NaN anywhere else gives NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -28,19 +31,19 @@ static bool attn_supports(const struct tensor *t)
 {
     const struct tensor *q = t->src[0], *mask = t->src[3];
 
-    return f32_rows(t) && f32_rows(q) && kv_supported(t->src[1]) && kv_supported(t->src[2]) && mask &&
-           kv_supported(mask) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+    return f32_rows(t) && f32_rows(q) && kv_supported(t->src[1]) && kv_supported(t->src[2]) &&
+           mask && kv_supported(mask) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 
 /* Shapes of an op and of its items. */
 struct attn {
     const struct tensor *t, *q, *k, *v, *mask;
-    int d, d_pad;     /* head size of q and k; rounded up to 4 */
-    int dv, dv_pad;   /* of v; rounded up to 16 */
-    int n_group;      /* heads per kv head */
-    int n_tile;       /* tokens per item */
-    int max_query;    /* n_group * n_tile */
+    int d, d_pad;   /* head size of q and k; rounded up to 4 */
+    int dv, dv_pad; /* of v; rounded up to 16 */
+    int n_group;    /* heads per kv head */
+    int n_tile;     /* tokens per item */
+    int max_query;  /* n_group * n_tile */
     int64_t n_kv, n_tok;
     float scale;
 };
@@ -87,11 +90,16 @@ static size_t lay_out(const struct attn *a, struct room *r, float *base)
         float **p;
         size_t n;
     } part[] = {
-        {&r->rows, width * CHUNK},           {&r->kt, (size_t)a->d_pad * CHUNK},
-        {&r->mask, (size_t)a->n_tile * CHUNK}, {&r->q, (size_t)a->d_pad * q},
-        {&r->s, CHUNK * q},                  {&r->o, (size_t)a->dv_pad * q},
-        {&r->m, q4},                         {&r->l, q4},
-        {&r->corr, q4},                      {&r->sum, q4},
+        {&r->rows, width * CHUNK},
+        {&r->kt, (size_t)a->d_pad * CHUNK},
+        {&r->mask, (size_t)a->n_tile * CHUNK},
+        {&r->q, (size_t)a->d_pad * q},
+        {&r->s, CHUNK * q},
+        {&r->o, (size_t)a->dv_pad * q},
+        {&r->m, q4},
+        {&r->l, q4},
+        {&r->corr, q4},
+        {&r->sum, q4},
     };
 
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
@@ -123,7 +131,8 @@ static void load_queries(const struct attn *a, const struct item *it, struct roo
 
     for (int x = 0; x < n_q; x++) {
         memcpy(r->q + (size_t)x * (size_t)a->d_pad,
-               row_of(a->q, it->h + x % it->n_h, it->i + x / it->n_h, 0), (size_t)a->d * sizeof(float));
+               row_of(a->q, it->h + x % it->n_h, it->i + x / it->n_h, 0),
+               (size_t)a->d * sizeof(float));
         r->m[x] = -INFINITY;
         r->l[x] = 0;
     }
@@ -131,8 +140,8 @@ static void load_queries(const struct attn *a, const struct item *it, struct roo
 }
 
 /* Mask of positions p .. p + n - 1 for each token, -inf behind; true if any of it is not -inf. */
-static bool load_mask(const struct attn *a, const struct item *it, struct room *r, quant_decode_fn *decode,
-                      int64_t p, int n)
+static bool load_mask(const struct attn *a, const struct item *it, struct room *r,
+                      quant_decode_fn *decode, int64_t p, int n)
 {
     size_t bytes = dtype_info(a->mask->type)->bytes;
     bool any = false;
@@ -149,8 +158,8 @@ static bool load_mask(const struct attn *a, const struct item *it, struct room *
 }
 
 /* Rows p .. p + n - 1 of a kv head as [width, CHUNK] floats with zeros around; width >= ne[0]. */
-static void load_rows(const struct tensor *t, quant_decode_fn *decode, int64_t h_kv, int64_t p, int n,
-                      float *rows, int width)
+static void load_rows(const struct tensor *t, quant_decode_fn *decode, int64_t h_kv, int64_t p,
+                      int n, float *rows, int width)
 {
     int64_t d = t->ne[0];
 
@@ -176,14 +185,15 @@ static bool has_nonfinite(const float *x, size_t n)
 }
 
 /* Scores become weights; m, l and o follow the new maximum. */
-static void weigh(const struct cpu_task *k, const struct attn *a, const struct item *it, struct room *r)
+static void weigh(const struct cpu_task *k, const struct attn *a, const struct item *it,
+                  struct room *r)
 {
     int n_q = it->n_h * it->n_i;
 
     for (int x = 0; x < n_q; x++) {
         float before = r->m[x];
-        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, r->mask + x / it->n_h * CHUNK, a->scale,
-                                             CHUNK, &r->m[x]);
+        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, r->mask + x / it->n_h * CHUNK,
+                                             a->scale, CHUNK, &r->m[x]);
         r->corr[x] = before == r->m[x] ? 0 : before - r->m[x]; /* no -inf minus -inf */
     }
     k->isa->kernels->exp(r->corr, r->corr, n_q);
@@ -195,7 +205,10 @@ static void weigh(const struct cpu_task *k, const struct attn *a, const struct i
     }
 }
 
-/* o += weights times V. With infinities or NaN in V, 0 times V is not 0: masked positions are left out. */
+/*
+ * o += weights times V. With infinities or NaN in V, 0 times V is not 0: masked positions are left
+ * out.
+ */
 static void add_values(const struct cpu_task *k, const struct attn *a, const struct item *it,
                        struct room *r)
 {
@@ -227,7 +240,8 @@ static void store_results(const struct attn *a, const struct item *it, const str
     }
 }
 
-static void run_item(const struct cpu_task *k, const struct attn *a, const struct item *it, struct room *r)
+static void run_item(const struct cpu_task *k, const struct attn *a, const struct item *it,
+                     struct room *r)
 {
     const struct cpu_kernels *f = k->isa->kernels;
     quant_decode_fn *decode_k = task_decoder(k->isa, a->k->type);
@@ -263,7 +277,8 @@ static void attn_run(const struct cpu_task *k, const struct tensor *t)
 
     lay_out(&a, &r, k->scratch);
     while ((item = task_next(k)) < n_item) {
-        int64_t tile = n_tiles - 1 - item / (n_head_kv * n_split); /* the last tokens see most: first */
+        int64_t tile =
+            n_tiles - 1 - item / (n_head_kv * n_split); /* the last tokens see most: first */
         int64_t part = item % (n_head_kv * n_split);
         struct item it = {
             .h_kv = part / n_split,
@@ -276,5 +291,8 @@ static void attn_run(const struct cpu_task *k, const struct tensor *t)
     }
 }
 
-const struct cpu_op cpu_op_flash_attn = {.supports = attn_supports, .scratch = attn_scratch,
-                                         .run = attn_run, .heavy = true, .isa_in_name = true};
+const struct cpu_op cpu_op_flash_attn = {.supports = attn_supports,
+                                         .scratch = attn_scratch,
+                                         .run = attn_run,
+                                         .heavy = true,
+                                         .isa_in_name = true};

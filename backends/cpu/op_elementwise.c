@@ -3,7 +3,10 @@
  */
 #include "backends/cpu/ops.h"
 
-/* Iterations are independent although y may be one of the sources: same element, read before written. */
+/*
+ * Iterations are independent although y may be one of the sources: same element, read before
+ * written.
+ */
 #if defined(__clang__)
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -2,10 +2,10 @@
  * MUL_MAT: y[i, j] = sum over k of w[i, k] x[j, k]. Weights stay in their type.
  *
  * One column: rows are decoded on the fly (cpu_vec_fn), where the instruction set can.
- * More columns, or a type without such a kernel: an item is a tile of TILE_ROWS rows by TILE_COLS columns;
- * for each chunk of k the rows are decoded into scratch, then multiplied with all columns of the tile.
- * Both sum in the order of kernels.h, so that a prompt evaluated at once and token by token gives the
- * same bits.
+ * More columns, or a type without such a kernel: an item is a tile of TILE_ROWS rows by TILE_COLS
+ * columns; for each chunk of k the rows are decoded into scratch, then multiplied with all columns.
+ * Both sum in the order of kernels.h, so that a prompt evaluated at once and token by token gives
+ * the same bits.
  */
 #include <string.h>
 
@@ -31,8 +31,14 @@ static bool mul_mat_supports(const struct tensor *t)
 static struct product product_of(const struct tensor *t)
 {
     const struct tensor *w = t->src[0], *x = t->src[1];
-    struct product p = {.t = t, .w = w, .x = x, .n_k = w->ne[0], .n_row = w->ne[1],
-                        .n_col = x->ne[1], .n_plane = x->ne[2] * x->ne[3], .ldx = x->nb[1] / 4};
+    struct product p = {.t = t,
+                        .w = w,
+                        .x = x,
+                        .n_k = w->ne[0],
+                        .n_row = w->ne[1],
+                        .n_col = x->ne[1],
+                        .n_plane = x->ne[2] * x->ne[3],
+                        .ldx = x->nb[1] / 4};
 
     /* All columns one stride apart and one matrix for them all: a single plane. */
     if (w->ne[2] * w->ne[3] == 1 && (x->ne[2] == 1 || x->nb[2] == x->nb[1] * (size_t)x->ne[1]) &&
@@ -84,8 +90,8 @@ static void run_vec(const struct cpu_task *k, const struct product *p)
         int64_t plane = item / n_item, i = item % n_item * each;
         int64_t n = p->n_row - i < each ? p->n_row - i : each;
 
-        vec(plane_w(p, plane) + (size_t)i * p->w->nb[1], p->w->nb[1], (int)n, plane_x(p, plane), p->n_k,
-            plane_y(p, plane) + i);
+        vec(plane_w(p, plane) + (size_t)i * p->w->nb[1], p->w->nb[1], (int)n, plane_x(p, plane),
+            p->n_k, plane_y(p, plane) + i);
     }
 }
 
@@ -139,5 +145,8 @@ static void mul_mat_run(const struct cpu_task *k, const struct tensor *t)
     }
 }
 
-const struct cpu_op cpu_op_mul_mat = {.supports = mul_mat_supports, .scratch = mul_mat_scratch,
-                                      .run = mul_mat_run, .heavy = true, .isa_in_name = true};
+const struct cpu_op cpu_op_mul_mat = {.supports = mul_mat_supports,
+                                      .scratch = mul_mat_scratch,
+                                      .run = mul_mat_run,
+                                      .heavy = true,
+                                      .isa_in_name = true};

@@ -1,6 +1,6 @@
 /*
- * RMS_NORM. The sum of squares is taken in double, in eight partial sums: squares of large floats do not
- * overflow, and the result is the same on every instruction set.
+ * RMS_NORM. The sum of squares is taken in double, in eight partial sums: squares of large floats
+ * do not overflow, and the result is the same on every instruction set.
  */
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /*
- * ROPE: see op.h for the formula. Angles, cosines and sines are computed in double, once per token and
- * pair, for all heads: a float angle at position 100,000 would be off by a hundredth of a radian.
+ * ROPE: see op.h for the formula. Angles, cosines and sines are computed in double, once per token
+ * and pair, for all heads: a float angle at position 100,000 would be off by a hundredth of a
+ * radian.
  */
 #include <math.h>
 
@@ -28,7 +29,9 @@ static size_t rope_scratch(const struct cpu_isa *isa, const struct tensor *t)
     return (size_t)p.n_rot * sizeof(float);
 }
 
-/* 1 below corr_lo (frequencies that stay), falling to 0 at corr_hi (those that are interpolated). */
+/*
+ * 1 below corr_lo (frequencies that stay), falling to 0 at corr_hi (those that are interpolated).
+ */
 static double yarn_ramp(const struct param_rope *p, int i)
 {
     double width = (double)p->corr_hi - (double)p->corr_lo;
@@ -37,9 +40,11 @@ static double yarn_ramp(const struct param_rope *p, int i)
     return 1 - (y < 0 ? 0 : y > 1 ? 1 : y);
 }
 
-static void rope_angles(const struct param_rope *p, double pos, const float *freqs, float *c, float *s)
+static void rope_angles(const struct param_rope *p, double pos, const float *freqs, float *c,
+                        float *s)
 {
-    double step = p->base > 0 && isfinite(p->base) ? cpu_exp(cpu_log((double)p->base) * -2 / p->n_rot) : NAN;
+    double step =
+        p->base > 0 && isfinite(p->base) ? cpu_exp(cpu_log((double)p->base) * -2 / p->n_rot) : NAN;
     double freq = 1, scale = (double)p->freq_scale, mag = (double)p->attn_factor;
 
     for (int i = 0; i < p->n_rot / 2; i++, freq *= step) {
@@ -55,8 +60,8 @@ static void rope_angles(const struct param_rope *p, double pos, const float *fre
 }
 
 /* One head: n_rot / 2 pairs, `apart` elements between the two of a pair, `step` between pairs. */
-static inline void rotate(const float *x, float *y, const float *c, const float *s, int n, int apart,
-                          int step)
+static inline void rotate(const float *x, float *y, const float *c, const float *s, int n,
+                          int apart, int step)
 {
     for (int i = 0; i < n; i++) {
         float a = x[i * step], b = x[i * step + apart];

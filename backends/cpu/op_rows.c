@@ -11,7 +11,8 @@ static bool cont_supports(const struct tensor *t)
 {
     const struct tensor *x = t->src[0];
 
-    return t->type == x->type && (!dtype_quantised(t->type) || x->nb[0] == dtype_info(t->type)->bytes);
+    return t->type == x->type &&
+           (!dtype_quantised(t->type) || x->nb[0] == dtype_info(t->type)->bytes);
 }
 
 /* n elements of `size` bytes, `stride` bytes apart. */
@@ -80,7 +81,9 @@ static bool set_rows_supports(const struct tensor *t)
            ids->type == DT_I64 && ids->nb[0] == 8;
 }
 
-/* Columns are divided among the threads, not rows: of two rows with one number the later one wins. */
+/*
+ * Columns are divided among the threads, not rows: of two rows with one number the later one wins.
+ */
 static void set_rows_run(const struct cpu_task *k, const struct tensor *t)
 {
     const struct tensor *x = t->src[1];

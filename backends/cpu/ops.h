@@ -1,8 +1,8 @@
 /*
  * Ops of the CPU device: what cpu.c tells each op and what the op_<family>.c files provide.
  *
- * An op is run by all threads of a job at once, each with its own task. How the work is divided never
- * changes a result: every output element is computed by one thread, in one order.
+ * An op is run by all threads of a job at once, each with its own task. How the work is divided
+ * never changes a result: every output element is computed by one thread, in one order.
  */
 #ifndef GGRUN_BACKENDS_CPU_OPS_H
 #define GGRUN_BACKENDS_CPU_OPS_H
@@ -23,9 +23,9 @@ struct cpu_fault {
 
 struct cpu_task {
     const struct cpu_isa *isa;
-    int ith, nth;         /* this thread, and how many share the op */
-    void *scratch;        /* this thread's bytes, as many as the op's `scratch` said; MEM_ALIGN-aligned */
-    atomic_llong *next;   /* shared; 0 when the op starts */
+    int ith, nth;  /* this thread, and how many share the op */
+    void *scratch; /* this thread's bytes, as many as the op's `scratch` said; MEM_ALIGN-aligned */
+    atomic_llong *next; /* shared; 0 when the op starts */
     struct cpu_fault *fault;
 };
 
@@ -70,10 +70,11 @@ static inline quant_decode_fn *task_decoder(const struct cpu_isa *isa, enum dtyp
 
 /* One op. supports and run are required. */
 struct cpu_op {
-    bool (*supports)(const struct tensor *t);            /* types and layouts */
-    size_t (*scratch)(const struct cpu_isa *isa, const struct tensor *t); /* bytes per thread; NULL = 0 */
+    bool (*supports)(const struct tensor *t); /* types and layouts */
+    size_t (*scratch)(const struct cpu_isa *isa,
+                      const struct tensor *t); /* bytes per thread; NULL = 0 */
     void (*run)(const struct cpu_task *k, const struct tensor *t);
-    bool heavy;       /* worth all threads at any size; others only from some thousand elements up */
+    bool heavy; /* worth all threads at any size; others only from some thousand elements up */
     bool isa_in_name; /* its kernels differ by instruction set */
 };
 
@@ -82,7 +83,10 @@ extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_glu;
 /* Sums of squares in double: no overflow, one order on every instruction set. */
 extern const struct cpu_op cpu_op_rms_norm;
 extern const struct cpu_op cpu_op_rope;
-/* CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked: ST_MODEL. */
+/*
+ * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:
+ * ST_MODEL.
+ */
 extern const struct cpu_op cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
 extern const struct cpu_op cpu_op_mul_mat;
 extern const struct cpu_op cpu_op_flash_attn;

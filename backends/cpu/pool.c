@@ -1,13 +1,15 @@
 /*
  * Two words are waited on: `job` (a new job, or the end) and `phase` (everybody is at the barrier).
  *
- *   caller:  fn, ctx -> job+1 -> fn(0) -> barrier            job = number << 16 | threads that take part;
- *   worker:  wait for job -> its index < threads? fn(i) -> barrier -> wait for job      one word, so that
- *                                                            a late sleeper never mixes two jobs
+ *   caller:  fn, ctx -> next job -> fn(0) -> barrier
+ *   worker:  wait for job -> its index < threads of the job? fn(i) -> barrier -> wait for job
  *
- * A waiter spins, then sleeps on `cond`. A waker changes the word first and looks for sleepers afterwards;
- * a sleeper counts itself first and looks at the word afterwards (both sequentially consistent): one of
- * them sees the other.
+ * `job` holds number << 16 | threads that take part: one word, so that a late sleeper never mixes
+ * two jobs.
+ *
+ * A waiter spins, then sleeps on `cond`. A waker changes the word first and looks for sleepers
+ * afterwards; a sleeper counts itself first and looks at the word afterwards (both sequentially
+ * consistent): one of them sees the other.
  */
 #include "backends/cpu/pool.h"
 
@@ -22,7 +24,14 @@
 #include "backends/backend.h"
 #include "gguf/base/mem.h"
 
-#define SPINS 2000 /* of some 40 cycles: longer than a barrier takes, shorter than a time slice */
+/*
+ * Rounds of some 40 cycles to spin before sleeping. A sleep and a wake-up cost more than most waits
+ * at a barrier; but where other processes run, the thread waited for may not be running, and each
+ * spin takes its time away. So the budget adapts: a wait that spinning ended raises it, one that
+ * slept halves it.
+ */
+#define SPINS_MIN 64
+#define SPINS_MAX 2000
 
 struct worker {
     struct pool *pool;
@@ -31,9 +40,10 @@ struct worker {
 };
 
 struct pool {
-    int n;         /* threads, caller included */
-    int n_started; /* workers that exist, at most n - 1 */
-    int n_spins;
+    int n;                  /* threads, caller included */
+    int n_started;          /* workers that exist, at most n - 1 */
+    bool may_spin;          /* no more threads than cores */
+    atomic_int n_spins;     /* budget; races between its writers do not matter */
     struct worker *workers; /* [n - 1] */
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -56,17 +66,35 @@ static void relax(void)
 #endif
 }
 
+/* Spin until *word is not `old`, for the budget at most; false when it is used up. */
+static bool spin(struct pool *p, atomic_uint_least64_t *word, uint64_t old, uint64_t *now)
+{
+    int budget = atomic_load_explicit(&p->n_spins, memory_order_relaxed);
+    int more = budget + budget / 8 + 1;
+
+    if (!p->may_spin)
+        return false;
+    for (int i = 0; i < budget; i++) {
+        *now = atomic_load_explicit(word, memory_order_acquire);
+        if (*now != old) {
+            if (more <= SPINS_MAX)
+                atomic_store_explicit(&p->n_spins, more, memory_order_relaxed);
+            return true;
+        }
+        relax();
+    }
+    if (budget / 2 >= SPINS_MIN)
+        atomic_store_explicit(&p->n_spins, budget / 2, memory_order_relaxed);
+    return false;
+}
+
 /* Wait until *word is not `old`; returns what it is. */
 static uint64_t wait_change(struct pool *p, atomic_uint_least64_t *word, uint64_t old)
 {
     uint64_t now;
 
-    for (int i = 0; i < p->n_spins; i++) {
-        now = atomic_load_explicit(word, memory_order_acquire);
-        if (now != old)
-            return now;
-        relax();
-    }
+    if (spin(p, word, old, &now))
+        return now;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->n_sleepers, 1);
     while ((now = atomic_load(word)) == old)
@@ -170,7 +198,8 @@ enum status pool_new(struct pool **out, int n_threads, struct err *e)
     memset(p, 0, sizeof *p);
     p->n = n_threads;
     p->n_job = 1;
-    p->n_spins = n_threads <= usable_cores() ? SPINS : 0;
+    p->may_spin = n_threads <= usable_cores();
+    p->n_spins = SPINS_MAX;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->cond, NULL);
     p->workers = mem_array((size_t)n_threads, sizeof *p->workers);

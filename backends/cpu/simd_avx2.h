@@ -1,6 +1,6 @@
 /*
- * SIMD wrappers for AVX2 + FMA: 8 lanes. The same names as in the other simd_<isa>.h; simd_scalar.h says
- * what they mean. Included by files that are compiled with -mavx2 -mfma -mf16c only.
+ * SIMD wrappers for AVX2 + FMA: 8 lanes. The same names as in the other simd_<isa>.h; simd_scalar.h
+ * says what they mean. Included by files that are compiled with -mavx2 -mfma -mf16c only.
  */
 #ifndef GGRUN_BACKENDS_CPU_SIMD_AVX2_H
 #define GGRUN_BACKENDS_CPU_SIMD_AVX2_H

@@ -1,7 +1,7 @@
 /*
- * SIMD wrappers for any processor: 4 lanes, written with the compiler's vector type. x86-64 compilers turn
- * them into SSE2, which every such processor has; others into what they have. All simd_<isa>.h give the
- * same names:
+ * SIMD wrappers for any processor: 4 lanes, written with the compiler's vector type. x86-64
+ * compilers turn them into SSE2, which every such processor has; others into what they have. All
+ * simd_<isa>.h give the same names:
  *
  *   vf, vi                   VF lanes of float and of int32
  *   vf_load_n, vf_store_n    lanes 0..n-1 only; the others load as zero
@@ -10,9 +10,9 @@
  *   vf_if_eq                 yes where a == b, else no
  *   vf_bits, vi_sub          bit patterns; difference of integers
  *   vi_half, vi_pow2         n >> 1 (towards minus infinity); 2^n for -126 <= n <= 127
- *   vf_sum4                  out[0..3] = sums over the lanes of a, b, c, d. The order of additions within
- *                            a vector is ((0 + 1) + (2 + 3)), for 8 lanes + ((4 + 5) + (6 + 7)); it is part
- *                            of the promise that results do not depend on batch size.
+ *   vf_sum4                  out[0..3] = sums over the lanes of a, b, c, d, each in the order
+ *                            ((0 + 1) + (2 + 3)), for 8 lanes + ((4 + 5) + (6 + 7)); part of the
+ *                            promise that results do not depend on batch size
  */
 #ifndef GGRUN_BACKENDS_CPU_SIMD_SCALAR_H
 #define GGRUN_BACKENDS_CPU_SIMD_SCALAR_H
