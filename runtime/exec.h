@@ -5,8 +5,8 @@
  *
  * One struct exec owns the compute buffers and scratch of all devices. At start the worst graphs are
  * reserved: planned, and the largest size of each chunk allocated once. Later plans bind into these
- * buffers; only when one needs more, the buffer grows (counted as a regrow) and gets a new generation, and
- * a plan bound to an older generation is bound again before its next replay.
+ * buffers; only when one needs more, the buffer grows (counted as a regrow), and every bound plan is bound
+ * again at once (counted as rebinds), before anybody can write inputs to where they were.
  *
  * exec_replay allocates nothing, hashes nothing and decides nothing.
  */
@@ -53,8 +53,11 @@ enum status exec_reserve_done(struct exec *x, struct err *e);
 
 /*
  * Plan g and bind it. *out is NULL (a new plan is made) or an earlier plan of x, whose memory is reused.
- * Sets data and buffer of g's tensors. The graph and its tensors must live, unchanged, as long as the plan
- * is replayed. On failure *out stays valid for a later call or plan_free, but not for replay.
+ * Sets data and buffer of g's tensors. The graph and its tensors must live, unchanged, until the plan is
+ * planned again or freed: when a buffer grows for another plan, they are bound again at once. On failure
+ * *out stays valid for a later call or plan_free, but not for replay.
+ * Plans of one exec share its memory: inputs, kept ones and constants too, must be written again after
+ * another plan was made or replayed.
  */
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e);
 
