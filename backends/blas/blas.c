@@ -1,9 +1,17 @@
+/*
+ * The library is loaded when the device is opened, not linked: it starts its threads and takes their
+ * memory as soon as it is loaded, asked or not, and waits without end for that memory under a limit. A
+ * program that does not use it should pay for none of this.
+ */
 #include "backends/blas/blas.h"
 
 #include <assert.h>
 #include <cblas.h>
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/pool.h"
@@ -14,7 +22,13 @@
 struct blas {
     struct device dev;
     struct pool *pool;
+    __typeof__(&cblas_sgemm) sgemm;
     char desc[96];
+};
+
+struct job {
+    const struct blas *b;
+    const struct tensor *t;
 };
 
 static bool fits(int64_t n)
@@ -59,7 +73,8 @@ static const char *plane(const struct tensor *t, int64_t i2, int64_t i3)
 /* y[row_n, col_n] = w' x in the library's column-major view; each thread has some of the rows. */
 static void product(void *ctx, int ith, int nth)
 {
-    const struct tensor *t = ctx, *w = t->src[0], *x = t->src[1];
+    const struct job *job = ctx;
+    const struct tensor *t = job->t, *w = t->src[0], *x = t->src[1];
     int64_t n_row = w->ne[1], from = n_row * ith / nth, to = n_row * (ith + 1) / nth;
     int ldw = (int)(w->nb[1] / 4), ldx = (int)(x->nb[1] / 4);
 
@@ -69,9 +84,9 @@ static void product(void *ctx, int ith, int nth)
         for (int64_t i2 = 0; i2 < x->ne[2]; i2++) {
             const char *pw = plane(w, i2 / (x->ne[2] / w->ne[2]), i3 / (x->ne[3] / w->ne[3]));
             float *y = (float *)plane(t, i2, i3);
-            cblas_sgemm(CblasColMajor, CblasTrans, CblasNoTrans, (int)(to - from), (int)x->ne[1],
-                        (int)w->ne[0], 1, (const float *)(pw + (size_t)from * w->nb[1]), ldw,
-                        (const float *)plane(x, i2, i3), ldx, 0, y + from, (int)n_row);
+            job->b->sgemm(CblasColMajor, CblasTrans, CblasNoTrans, (int)(to - from), (int)x->ne[1],
+                          (int)w->ne[0], 1, (const float *)(pw + (size_t)from * w->nb[1]), ldw,
+                          (const float *)plane(x, i2, i3), ldx, 0, y + from, (int)n_row);
         }
 }
 
@@ -92,7 +107,7 @@ static enum status blas_compute(struct device *d, const struct span *s, void *wo
         if (tensor_is_noop(t) || !(t->flags & TENSOR_COMPUTE) || tensor_n(t) == 0)
             continue;
         assert(t->op == OP_MUL_MAT);
-        pool_run(b->pool, nth, product, t);
+        pool_run(b->pool, nth, product, &(struct job){b, t});
     }
     return ST_OK;
 }
@@ -110,18 +125,51 @@ static const struct device_ops blas_ops = {
     .kernel_name = blas_kernel_name,
 };
 
+/* A function of the library as the type of *to; false if it has none of that name. */
+static bool find(void *library, const char *name, void *to)
+{
+    void *f = dlsym(library, name);
+
+    memcpy(to, &f, sizeof f);
+    return f;
+}
+
+/* The library stays loaded until the process ends: its own way out waits for its threads. */
+static enum status load(struct blas *b, struct err *e)
+{
+    __typeof__(&openblas_set_num_threads) set_num_threads;
+    __typeof__(&openblas_get_corename) get_corename;
+    void *library;
+
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* read while it is loaded: our pool has the threads */
+    library = dlopen(OPENBLAS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return err_set(e, ST_DEVICE, "OpenBLAS cannot be loaded: %s", dlerror());
+    if (!find(library, "cblas_sgemm", &b->sgemm) ||
+        !find(library, "openblas_set_num_threads", &set_num_threads) ||
+        !find(library, "openblas_get_corename", &get_corename))
+        return err_set(e, ST_DEVICE, "'%s' is not OpenBLAS: %s", OPENBLAS_LIBRARY, dlerror());
+    set_num_threads(1);
+    snprintf(b->desc, sizeof b->desc, "OpenBLAS, %s", get_corename());
+    return ST_OK;
+}
+
 enum status blas_open(struct device **out, const struct device_options *opt, struct device *cpu,
                       struct err *e)
 {
     struct blas *b = mem_zalloc(sizeof *b);
+    enum status st;
 
     (void)opt;
     *out = NULL;
     if (!b)
         return err_nomem(e, "BLAS device", sizeof *b);
-    openblas_set_num_threads(1);
+    st = load(b, e);
+    if (st) {
+        mem_free(b);
+        return st;
+    }
     b->pool = cpu_pool(cpu);
-    snprintf(b->desc, sizeof b->desc, "OpenBLAS, %s", openblas_get_corename());
     b->dev = (struct device){.ops = &blas_ops,
                              .name = "BLAS",
                              .desc = b->desc,
