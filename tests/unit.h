@@ -22,6 +22,8 @@ struct CMUnitTest {
     const char *name;
     void (*test)(void **state);
     int (*setup)(void **state);
+    int (*teardown)(void **state);
+    void *initial_state;
 };
 
 /* Where a failed or skipped test goes back to: one test runs at a time. */
@@ -42,15 +44,15 @@ unit_fail(const char *file, int line, const char *fmt, ...)
 }
 
 /* noinline: what the caller keeps across setjmp stays out of it. */
-__attribute__((unused, noinline)) static int unit_run_one(const struct CMUnitTest *t, void *state)
+__attribute__((unused, noinline)) static int unit_run_one(const struct CMUnitTest *t, void **state)
 {
     int how = setjmp(unit_back);
 
     if (how)
         return how;
-    if (t->setup && t->setup(&state))
+    if (t->setup && t->setup(state))
         unit_fail(t->name, 0, "setup failed");
-    t->test(&state);
+    t->test(state);
     return 0;
 }
 
@@ -65,11 +67,14 @@ __attribute__((unused)) static int unit_run(const struct CMUnitTest *tests, size
         return 1;
     }
     for (size_t i = 0; i < n; i++) {
+        void *own = tests[i].initial_state ? tests[i].initial_state : state;
         int how;
 
         printf("[ RUN      ] %s\n", tests[i].name);
         fflush(stdout);
-        how = unit_run_one(&tests[i], state);
+        how = unit_run_one(&tests[i], &own);
+        if (tests[i].teardown)
+            tests[i].teardown(&own);
         n_failed += how == UNIT_FAILED;
         printf("[ %s ] %s\n", how == UNIT_FAILED ? " FAILED " : how ? "SKIPPED " : "      OK",
                tests[i].name);
@@ -85,8 +90,8 @@ __attribute__((unused)) static int unit_run(const struct CMUnitTest *tests, size
             unit_fail(__FILE__, __LINE__, __VA_ARGS__);                                            \
     } while (0)
 
-#define cmocka_unit_test(f)          {#f, f, NULL}
-#define cmocka_unit_test_setup(f, s) {#f, f, s}
+#define cmocka_unit_test(f)          {#f, f, NULL, NULL, NULL}
+#define cmocka_unit_test_setup(f, s) {#f, f, s, NULL, NULL}
 #define cmocka_run_group_tests(tests, setup, teardown)                                             \
     unit_run(tests, sizeof(tests) / sizeof(tests)[0], setup, teardown)
 #define cmocka_run_group_tests_name(name, tests, setup, teardown)                                  \

@@ -3,11 +3,7 @@
  * a bound per op, and the same bits for any number of columns, tokens and threads. With --bench
  * [TYPE]: speed of products.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,11 +2,7 @@
  * Devices as the runtime sees them: opening and closing, wrong requests, spans of several nodes,
  * cancellation, threads, the BLAS device against the CPU's.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,5 @@
 /* Instruction sets by name; cores by control group, on made-up /proc and /sys trees. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

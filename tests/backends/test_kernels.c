@@ -3,11 +3,7 @@
  * against the reference, equal bits where kernels.h promises them; and the double functions of
  * dmath.h.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdlib.h>

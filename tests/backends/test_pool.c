@@ -1,9 +1,5 @@
 /* Thread pool: every index once, barriers hold, jobs of changing width, more threads than cores. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdatomic.h>
 #include <string.h>

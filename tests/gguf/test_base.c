@@ -2,11 +2,7 @@
  * The base: status, memory, text, log. UTF-8 is checked against its rules (RFC 3629) written a
  * second time here, over all sequences of up to three bytes and all that matter of four.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,7 @@
 /*
  * The table of types against the numbers of the specification, written down here once more.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

@@ -2,11 +2,7 @@
  * Decoders and encoders against the goldens of the `gguf` Python package
  * (scripts/make-golden-quants), and against formulas written here where it has none.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <ctype.h>
 #include <math.h>

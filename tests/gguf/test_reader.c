@@ -2,11 +2,7 @@
  * The reader against files made byte by byte here and by the `gguf` Python package
  * (scripts/make-golden-gguf), then against damage of every kind.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>

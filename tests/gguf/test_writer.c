@@ -1,11 +1,7 @@
 /*
  * The writer against a file of the `gguf` Python package (the same bytes), and through the reader.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -1,9 +1,5 @@
 /* Allocator: its rules by hand, then random graphs against check.c and the lower bound. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdio.h>
 #include <string.h>

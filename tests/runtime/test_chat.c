@@ -2,11 +2,7 @@
  * Templates as published with models, and damaged ones. What a template should render to was
  * written down by hand from the template.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

@@ -1,9 +1,5 @@
 /* Exec: random graphs computed against an evaluator that never reuses memory; growth, failure, watching. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,5 @@
 /* Graph: order, use counts, flags, pools that run over, and depth that never touches the stack. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

@@ -1,9 +1,5 @@
 /* Keys of a file, one of them changed at a time, against the message that must come. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

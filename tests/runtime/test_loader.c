@@ -1,9 +1,5 @@
 /* Loading: a random tiny model, and everything that can be wrong with its tensors. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

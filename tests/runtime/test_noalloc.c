@@ -4,11 +4,7 @@
  * while a steady step runs. Not with sanitizers, which interpose the same functions.
  */
 #define _GNU_SOURCE
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

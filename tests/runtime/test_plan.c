@@ -1,9 +1,5 @@
 /* Plan as data: names of causes, the printed form, and which plans are equal. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

@@ -2,11 +2,7 @@
  * Cutting text into words: cuts known from the patterns' meaning, nothing lost, linear time and
  * constant stack on long runs, limits reached.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 #include <sys/resource.h>

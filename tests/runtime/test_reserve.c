@@ -2,11 +2,7 @@
  * What a session reserves is enough for every micro-batch at every length of the cache: plans of
  * models of real widths, without memory.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

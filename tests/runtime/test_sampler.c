@@ -2,11 +2,7 @@
  * The sampler against a reference that follows its description word by word: qsort, exp of the C
  * library, no shared code.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,9 +1,5 @@
 /* Scheduler: each pass and each cause by hand, then random graphs against check.c. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <stdio.h>
 #include <string.h>

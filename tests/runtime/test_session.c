@@ -2,11 +2,7 @@
  * Evaluation on random tiny models: results do not depend on how tokens are cut, on threads or on
  * reuse; nothing grows after the start; whatever fails leaves the session as it was.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

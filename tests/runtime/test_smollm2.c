@@ -2,11 +2,7 @@
  * A real model against the exact result of its weights: how far are our distributions from it?
  * Needs SmolLM2 (scripts/get-models) and the oracle beside the checkout.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

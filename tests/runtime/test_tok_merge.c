@@ -1,9 +1,5 @@
 /* Merging against the obvious quadratic way, and under failing allocations. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 

@@ -1,9 +1,5 @@
 /* One llama model in every tensor type: the oracles beside the checkout, when they are there. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,11 +3,7 @@
  * SentencePiece-style and a byte-level BPE vocabulary, exact round trips, hostile files, failing
  * allocations, long runs.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,11 +3,7 @@
  * checkout, real models from the cache folder). Skips what is not there; all of it missing is a
  * skipped test.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include <string.h>
 #include <sys/resource.h>
