@@ -30,7 +30,7 @@ static enum status encode_text(struct logits *l, struct err *e)
     enum status st = prompt_read(&p, l->c, e);
 
     if (!st)
-        st = vocab_encode(l->s.vocab, p.text.p ? p.text.p : "", p.text.n, flags, &l->ids, e);
+        st = text_encode(l->c, l->s.vocab, &p.text, flags, &l->ids, e);
     text_release(&p.text);
     return st;
 }

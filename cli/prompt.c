@@ -92,6 +92,13 @@ enum status prompt_read(struct prompt *p, struct cli *c, struct err *e)
 
 /* ---- ids ---- */
 
+enum status text_encode(const struct cli *c, const struct vocab *v, const struct text *text,
+                        unsigned flags, struct tokens *out, struct err *e)
+{
+    out->cancel = c->cancel;
+    return vocab_encode(v, text->p ? text->p : "", text->n, flags, out, e);
+}
+
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';

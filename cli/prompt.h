@@ -29,6 +29,10 @@ enum status source_read(const struct source *s, const atomic_bool *cancel, struc
  */
 enum status prompt_read(struct prompt *p, struct cli *c, struct err *e);
 
+/* Append the ids of a text; a signal ends it with ST_CANCELLED. */
+enum status text_encode(const struct cli *c, const struct vocab *v, const struct text *text,
+                        unsigned flags, struct tokens *out, struct err *e);
+
 /*
  * Ids out of "1, 2, 3", "1 2 3", "[1,2,3]" or several such lists one after the other. ST_USAGE
  * naming the place of what is no id.

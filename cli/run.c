@@ -105,8 +105,7 @@ static enum status encode_prompt(struct run *r, struct err *e)
             return st;
         flags |= ENC_SPECIAL; /* the template's own marks */
     }
-    st = vocab_encode(v, r->prompt.text.p ? r->prompt.text.p : "", r->prompt.text.n, flags, &r->ids,
-                      e);
+    st = text_encode(r->c, v, &r->prompt.text, flags, &r->ids, e);
     if (st || r->ids.n)
         return st;
     if (vocab_bos(v) == VOCAB_NONE)

@@ -39,7 +39,7 @@ static enum status encode(struct cli *c, const struct vocab *v, const struct tex
     unsigned flags =
         (c->opt->no_bos ? 0 : ENC_BOS | ENC_EOS) | (c->opt->no_special ? 0 : ENC_SPECIAL);
     struct tokens ids = {0};
-    enum status st = vocab_encode(v, in->p ? in->p : "", in->n, flags, &ids, e);
+    enum status st = text_encode(c, v, in, flags, &ids, e);
 
     if (!st)
         st = c->opt->json ? print_json(c, &ids, e) : print_table(c, v, &ids, e);

@@ -1,30 +1,32 @@
 /*
- * The allocator: a walk over the plan in execution order that counts down who still needs each tensor.
+ * The allocator: a walk over the plan in execution order that counts down who still needs each
+ * tensor.
  *
  *     waiting --placed--> live --last reader done--> free
  *                          |
- *                          `--taken over by its last reader (in place): the reader is live in its stead
+ *                          `--taken over by its last reader (in place): the reader is live in its
+ * stead
  *
  * Invariants:
- *   1. children[t] is the number of sources that still name t, views[t] that of views on t that are still
- *      needed. A view is needed while it has children, or for ever if it never had any.
- *   2. A live tensor whose children and views are both 0 is freed at once, after the node that read it.
- *      What never had children is a result and stays; so do outputs, what is kept, and constants.
- *   3. Inputs, constants and whatever else must be there before the run are placed before everything
- *      else. An input that is rewritten before every run is freed after its last reader.
- *   4. In place: a node takes over the bytes of a source if its op allows it, the layouts agree, this is
- *      the only thing left that needs them, and they are ours, not an output and in the same buffer. If
- *      the source is a view, it must be the only one of its owner and start where the owner starts.
- *      What the owner had beyond the node's size is free at once.
- *   5. A chunk's free blocks are sorted, disjoint and never touch each other. The block that ends at
- *      the chunk's limit is its last block; `high` is the end of the highest byte ever given away.
+ *   1. children[t] is the number of sources that still name t, views[t] that of views on t that are
+ * still needed. A view is needed while it has children, or for ever if it never had any.
+ *   2. A live tensor whose children and views are both 0 is freed at once, after the node that read
+ * it. What never had children is a result and stays; so do outputs, what is kept, and constants.
+ *   3. Inputs, constants and whatever else must be there before the run are placed before
+ * everything else. An input that is rewritten before every run is freed after its last reader.
+ *   4. In place: a node takes over the bytes of a source if its op allows it, the layouts agree,
+ * this is the only thing left that needs them, and they are ours, not an output and in the same
+ * buffer. If the source is a view, it must be the only one of its owner and start where the owner
+ * starts. What the owner had beyond the node's size is free at once.
+ *   5. A chunk's free blocks are sorted, disjoint and never touch each other. The block that ends
+ * at the chunk's limit is its last block; `high` is the end of the highest byte ever given away.
  *
- * The walk gives addresses by best fit among the inner free blocks, then from the last block of the chunk
- * with the best reuse factor, then from a new chunk. Best fit does not see the future: a long-lived
- * tensor in the wrong place splits the memory for all that follows. But the walk has found out when each
- * run of bytes is born and dies, so when its result is not close to the least possible (the largest sum
- * of what lives at one time), pack.c packs the same runs again with their lifetimes known, and
- * the better of the two is the plan.
+ * The walk gives addresses by best fit among the inner free blocks, then from the last block of the
+ * chunk with the best reuse factor, then from a new chunk. Best fit does not see the future: a
+ * long-lived tensor in the wrong place splits the memory for all that follows. But the walk has
+ * found out when each run of bytes is born and dies, so when its result is not close to the least
+ * possible (the largest sum of what lives at one time), pack.c packs the same runs again with their
+ * lifetimes known, and the better of the two is the plan.
  */
 #include "runtime/alloc.h"
 
@@ -36,7 +38,8 @@
 #include "gguf/base/mem.h"
 #include "runtime/pack.h"
 
-#define NEAR 64 /* the walk's result stands when it is within least / NEAR of the least possible */
+#define NEAR 64 /* the walk's result stands when it is within least / NEAR of the least possible   \
+                 */
 
 struct block {
     size_t begin, end; /* bytes from the chunk's start */
@@ -48,7 +51,7 @@ struct chunk {
     size_t high;
 };
 
-struct space { /* a buffer while it is planned */
+struct space {           /* a buffer while it is planned */
     size_t align, limit; /* of a chunk */
     struct chunk *chunks;
     int n, n_made, cap; /* n: in use at the end */
@@ -66,8 +69,8 @@ struct alloc {
     struct plan *p;
     const struct alloc_options *opt;
     struct arena arena;
-    struct life *life; /* [n_tensors] */
-    struct space *space; /* [n_bufs] */
+    struct life *life;     /* [n_tensors] */
+    struct space *space;   /* [n_bufs] */
     struct pack_run *runs; /* a tensor, or a chain of tensors that take over each other in place */
     struct pack_item *items;
     int n_runs, n_items;
@@ -174,8 +177,8 @@ static bool take_inner(struct space *sp, size_t size, int *chunk, size_t *offs)
 }
 
 /*
- * From a last block. Its reuse factor is what remains below the high-water mark, or, negative, by how
- * much the mark rises: the smallest remainder is best, else the smallest rise.
+ * From a last block. Its reuse factor is what remains below the high-water mark, or, negative, by
+ * how much the mark rises: the smallest remainder is best, else the smallest rise.
  */
 static bool take_last(struct space *sp, size_t size, int *chunk, size_t *offs)
 {
@@ -279,8 +282,7 @@ static void take_over(struct alloc *a, int slot, int owner)
     last->to = a->step;
     last->next = new_item(a, r, a->step + 1, pt->size);
     a->runs[r].last = last->next;
-    if (!chunk_free(&a->space[pt->buf].chunks[pt->chunk], pt->offs + pt->size,
-                    po->offs + po->size))
+    if (!chunk_free(&a->space[pt->buf].chunks[pt->chunk], pt->offs + pt->size, po->offs + po->size))
         out_of_memory(a);
     DEBUG(a, "alloc: %zu bytes behind '%s' are free", po->size - pt->size, name_of(a, slot));
 }

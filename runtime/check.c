@@ -335,8 +335,7 @@ static enum status check_source(const struct world *w, int s, int i, const struc
         return FAIL(e, "the copy of '%s' for '%s' is not made in time", src->name,
                     w->g->nodes[i]->name);
     if (!is_current(w, &p->tensors[c], src, i))
-        return FAIL(e, "the copy of '%s' for '%s' is out of date", src->name,
-                    w->g->nodes[i]->name);
+        return FAIL(e, "the copy of '%s' for '%s' is out of date", src->name, w->g->nodes[i]->name);
     return ST_OK;
 }
 
@@ -451,10 +450,10 @@ enum status check_sched(const struct plan *p, const struct graph *g, struct err 
 /* ---- time: who lives when ---- */
 
 struct span_of {
-    int from, to;   /* steps, inclusive; 0 is before the run, n_steps - 1 after it */
-    int last_refs;  /* how many sources name it (or a view of it) at step `to` */
-    bool kept;      /* its bytes matter after the run */
-    bool early;     /* its bytes are there before the run */
+    int from, to;  /* steps, inclusive; 0 is before the run, n_steps - 1 after it */
+    int last_refs; /* how many sources name it (or a view of it) at step `to` */
+    bool kept;     /* its bytes matter after the run */
+    bool early;    /* its bytes are there before the run */
 };
 
 struct times {

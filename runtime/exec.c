@@ -1,13 +1,13 @@
 /*
  * Memory of an exec:
  *
- *     bufs[b]     one per distinct buffer type; chunks as in the plans, each a struct buffer that stays where it
- *                 is for the life of the exec, since tensors point to it; only its memory is replaced
- *     scratch[d]  work memory of a device
- *     staging     host memory that copies go through when neither side is host memory
+ *     bufs[b]     one per distinct buffer type; chunks as in the plans, each a struct buffer that
+ * stays where it is for the life of the exec, since tensors point to it; only its memory is
+ * replaced scratch[d]  work memory of a device staging     host memory that copies go through when
+ * neither side is host memory
  *
- * All of it only grows. When it does, every plan that is bound is bound again at once, so that the inputs
- * of its next replay are not written to where they were before.
+ * All of it only grows. When it does, every plan that is bound is bound again at once, so that the
+ * inputs of its next replay are not written to where they were before.
  */
 #include "runtime/exec.h"
 
@@ -173,7 +173,8 @@ static void bind_tensor(const struct plan *p, const struct plan_tensor *pt)
 
 static void bind_plan(struct exec *x, struct plan *p)
 {
-    /* Names of spans: like uids of graphs, they only have to differ from all others of the process. */
+    /* Names of spans: like uids of graphs, they only have to differ from all others of the process.
+     */
     static _Atomic uint64_t last_uid;
     int n_copies = p->n_own - p->n_shadows;
 
@@ -195,7 +196,8 @@ static void bind_plan(struct exec *x, struct plan *p)
         p->own[n_copies + i].data = t->data;
         p->own[n_copies + i].buffer = t->buffer;
     }
-    p->uid = atomic_fetch_add_explicit(&last_uid, (uint64_t)p->n_splits + 1, memory_order_relaxed) + 1;
+    p->uid =
+        atomic_fetch_add_explicit(&last_uid, (uint64_t)p->n_splits + 1, memory_order_relaxed) + 1;
     p->generation = x->generation;
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;

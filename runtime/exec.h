@@ -3,10 +3,11 @@
  *
  *     graph --plan--> plan --bind--> addresses in tensors --replay--> results, again and again
  *
- * One struct exec owns the compute buffers and scratch of all devices. At start the worst graphs are
- * reserved: planned, and the largest size of each chunk allocated once. Later plans bind into these
- * buffers; only when one needs more, the buffer grows (counted as a regrow), and every bound plan is bound
- * again at once (counted as rebinds), before anybody can write inputs to where they were.
+ * One struct exec owns the compute buffers and scratch of all devices. At start the worst graphs
+ * are reserved: planned, and the largest size of each chunk allocated once. Later plans bind into
+ * these buffers; only when one needs more, the buffer grows (counted as a regrow), and every bound
+ * plan is bound again at once (counted as rebinds), before anybody can write inputs to where they
+ * were.
  *
  * exec_replay allocates nothing, hashes nothing and decides nothing.
  */
@@ -26,9 +27,9 @@ struct exec;
 struct plan; /* runtime/plan.h: the plan as data, can be printed and checked */
 
 /*
- * Called for the nodes of a replay. With ask = true: return true to be called again after this node, with
- * ask = false and its data readable through tensor_get. With ask = false: return false to stop the replay
- * after it (exec_replay then returns ST_OK).
+ * Called for the nodes of a replay. With ask = true: return true to be called again after this
+ * node, with ask = false and its data readable through tensor_get. With ask = false: return false
+ * to stop the replay after it (exec_replay then returns ST_OK).
  */
 typedef bool exec_watch(void *ctx, const struct tensor *t, bool ask);
 
@@ -36,8 +37,8 @@ struct exec_options {
     int sched_debug;  /* 0; 1: log splits of each new plan; 2: and every node with its cause */
     bool alloc_debug; /* log every allocation, reuse and release of each new plan */
     bool exec_debug;  /* log device, kernel and microseconds of each node (runs them one by one) */
-    bool check;       /* run the independent checkers on every plan (debug builds and tests: always) */
-    bool dry;         /* buffers are descriptions without memory: plans only, replay is refused */
+    bool check; /* run the independent checkers on every plan (debug builds and tests: always) */
+    bool dry;   /* buffers are descriptions without memory: plans only, replay is refused */
 };
 
 enum status exec_new(struct exec **out, const struct devices *devs, const struct exec_options *opt,
@@ -45,19 +46,19 @@ enum status exec_new(struct exec **out, const struct devices *devs, const struct
 void exec_free(struct exec *x); /* plans of it must be freed before */
 
 /*
- * Plan g and remember the largest size of every buffer; exec_reserve_done then allocates them. Failure to
- * fit: ST_NOMEM naming device, bytes wanted and what takes most.
+ * Plan g and remember the largest size of every buffer; exec_reserve_done then allocates them.
+ * Failure to fit: ST_NOMEM naming device, bytes wanted and what takes most.
  */
 enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e);
 enum status exec_reserve_done(struct exec *x, struct err *e);
 
 /*
- * Plan g and bind it. *out is NULL (a new plan is made) or an earlier plan of x, whose memory is reused.
- * Sets data and buffer of g's tensors. The graph and its tensors must live, unchanged, until the plan is
- * planned again or freed: when a buffer grows for another plan, they are bound again at once. On failure
- * *out stays valid for a later call or plan_free, but not for replay.
- * Plans of one exec share its memory: inputs, kept ones and constants too, must be written again after
- * another plan was made or replayed.
+ * Plan g and bind it. *out is NULL (a new plan is made) or an earlier plan of x, whose memory is
+ * reused. Sets data and buffer of g's tensors. The graph and its tensors must live, unchanged,
+ * until the plan is planned again or freed: when a buffer grows for another plan, they are bound
+ * again at once. On failure *out stays valid for a later call or plan_free, but not for replay.
+ * Plans of one exec share its memory: inputs, kept ones and constants too, must be written again
+ * after another plan was made or replayed.
  */
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e);
 
@@ -78,14 +79,14 @@ struct exec_buffer_stat {
 };
 
 struct exec_stats {
-    uint64_t plans;    /* plans made, reserve included */
-    uint64_t regrows;  /* buffers grown after reserve */
-    uint64_t rebinds;  /* plans bound again because a buffer grew */
+    uint64_t plans;   /* plans made, reserve included */
+    uint64_t regrows; /* buffers grown after reserve */
+    uint64_t rebinds; /* plans bound again because a buffer grew */
     uint64_t replays;
-    uint64_t copies;         /* tensors copied between devices in all replays */
-    uint64_t sum_nodes;      /* of the last plan: bytes of all intermediate tensors, each alone */
-    uint64_t peak;           /* of the last plan: bytes its compute buffers need */
-    int splits;              /* of the last plan */
+    uint64_t copies;    /* tensors copied between devices in all replays */
+    uint64_t sum_nodes; /* of the last plan: bytes of all intermediate tensors, each alone */
+    uint64_t peak;      /* of the last plan: bytes its compute buffers need */
+    int splits;         /* of the last plan */
     int n_buffers;
     struct exec_buffer_stat buffers[2 * DEVICES_MAX];
 };

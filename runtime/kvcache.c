@@ -68,7 +68,7 @@ static enum status bind(struct kvcache *kv, const struct kv_options *o, struct e
         return too_big(kv, o->dev, n_free, e);
     st = buffer_init(&kv->buffer, bt, kv->n_bytes, USAGE_ANY, e);
     if (st) {
-        err_context(e, "KV cache of %u positions", kv->n_ctx);
+        err_context(e, "KV cache of %u positions (a smaller context, -c, needs less)", kv->n_ctx);
         return st;
     }
     lay_out(kv, bt);

@@ -5,17 +5,19 @@
 
 #include "gguf/base/mem.h"
 
-#define PAIRS_MAX ((size_t)4 << 20)         /* more pairs that live together: not packed */
-#define WORK_MAX  ((size_t)1 << 20)         /* pairs looked at from one order to start with */
+#define PAIRS_MAX ((size_t)4 << 20) /* more pairs that live together: not packed */
+#define WORK_MAX  ((size_t)1 << 20) /* pairs looked at from one order to start with */
 
-/* How to search: the first line is quick, the others for what is hard and still above least / 32. */
+/* How to search: the first line is quick, the others for what is hard and still above least / 32.
+ */
 struct effort {
     int rounds;  /* attempts from each of the orders to start with */
     int quarter; /* move to this many quarters of its place; 0 = anywhere in front */
     int period;  /* every so many rounds to the very front instead; 0 = never */
     size_t near; /* near enough: least + least / near */
 };
-static const struct effort efforts[] = {{40, 2, 4, 64}, {5000, 2, 4, 32}, {5000, 3, 8, 32}, {5000, 0, 0, 32}};
+static const struct effort efforts[] = {
+    {40, 2, 4, 64}, {5000, 2, 4, 32}, {5000, 3, 8, 32}, {5000, 0, 0, 32}};
 
 enum key { KEY_SIZE, KEY_AREA, KEY_SPAN, N_KEYS };
 
@@ -32,13 +34,13 @@ struct gap { /* offsets in (lo, hi) are taken, seen from the run that is being p
 struct search {
     struct pack *k;
     struct arena arena;
-    int n;            /* runs of the group */
-    int32_t *runs;    /* [n] */
-    int32_t *order;   /* [n] being tried */
-    size_t *offs;     /* [n_runs] of the attempt; SIZE_MAX = not placed yet */
-    int32_t *peer_at; /* [n_items + 1] into peers */
-    int32_t *peers;   /* items that live at the same time */
-    struct gap *gaps; /* room for those of any run */
+    int n;             /* runs of the group */
+    int32_t *runs;     /* [n] */
+    int32_t *order;    /* [n] being tried */
+    size_t *offs;      /* [n_runs] of the attempt; SIZE_MAX = not placed yet */
+    int32_t *peer_at;  /* [n_items + 1] into peers */
+    int32_t *peers;    /* items that live at the same time */
+    struct gap *gaps;  /* room for those of any run */
     struct rank *rank; /* [n] */
     size_t work;
     uint32_t random;
@@ -48,8 +50,8 @@ struct search {
 /* ---- who lives together ---- */
 
 /*
- * Pairs of items that live together: go through them in the order of birth with a list of those still
- * alive. Called twice, first to count (peers NULL), then to fill.
+ * Pairs of items that live together: go through them in the order of birth with a list of those
+ * still alive. Called twice, first to count (peers NULL), then to fill.
  */
 static size_t find_peers(struct search *s, int32_t *alive)
 {
@@ -172,8 +174,8 @@ static size_t find_offset(struct search *s, int32_t r)
 }
 
 /*
- * Place the runs in s->order; those before `from` are where they were. Returns the place in the order of
- * the run that ends highest, or of the first that ends above `limit`.
+ * Place the runs in s->order; those before `from` are where they were. Returns the place in the
+ * order of the run that ends highest, or of the first that ends above `limit`.
  */
 static int attempt(struct search *s, int from, size_t limit)
 {
@@ -228,7 +230,9 @@ static void sort_runs(struct search *s, enum key key)
         double size = (double)items[r->first].size;
 
         s->rank[x] = (struct rank){
-            .demand = key == KEY_SIZE ? size : key == KEY_AREA ? size * span : span,
+            .demand = key == KEY_SIZE   ? size
+                      : key == KEY_AREA ? size * span
+                                        : span,
             .span = span,
             .run = s->runs[x],
         };

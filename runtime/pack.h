@@ -1,11 +1,12 @@
 /*
  * Pack runs of bytes whose lifetimes are known into as few bytes as possible.
  *
- * The problem is NP-hard; this is a search that is deterministic and bounded by counted work. It places
- * the most demanding runs first (as offline planners such as XNNPACK's do), each at the tightest gap that
- * is free for all its life; then it moves the run that did not fit towards the front of the order and
- * tries again from there: who causes the trouble may choose earlier ("squeaky wheel optimization", Joslin
- * and Clements, JAIR 10, 1999). An attempt is given up as soon as it is worse than half way to its goal.
+ * The problem is NP-hard; this is a search that is deterministic and bounded by counted work. It
+ * places the most demanding runs first (as offline planners such as XNNPACK's do), each at the
+ * tightest gap that is free for all its life; then it moves the run that did not fit towards the
+ * front of the order and tries again from there: who causes the trouble may choose earlier
+ * ("squeaky wheel optimization", Joslin and Clements, JAIR 10, 1999). An attempt is given up as
+ * soon as it is worse than half way to its goal.
  */
 #ifndef GGRUN_RUNTIME_PACK_H
 #define GGRUN_RUNTIME_PACK_H
@@ -29,7 +30,7 @@ struct pack_run {
 };
 
 struct pack {
-    const struct pack_run *runs; /* [n_runs] */
+    const struct pack_run *runs;   /* [n_runs] */
     const struct pack_item *items; /* [n_items] in the order of `from` */
     int n_runs, n_items;
     int group;    /* the one to pack */
@@ -38,7 +39,8 @@ struct pack {
     size_t *offs; /* [n_runs] out, for the runs of the group */
 };
 
-/* *better: peak and offs are set; else nothing below `peak` was found, or there are too many pairs. */
+/* *better: peak and offs are set; else nothing below `peak` was found, or there are too many pairs.
+ */
 enum status pack(struct pack *k, bool *better, struct err *e);
 
 #endif

@@ -9,10 +9,10 @@
 const char *cause_name(enum cause c, int n_src, char out[16])
 {
     static const char *const names[] = {
-        [CAUSE_NONE] = "-",        [CAUSE_1_DST] = "1.dst",   [CAUSE_1_VSRC] = "1.vsrc",
-        [CAUSE_1_INP] = "1.inp",   [CAUSE_1_WGT] = "1.wgt",   [CAUSE_1_OFF] = "1.off",
-        [CAUSE_2_SUP] = "2.sup",   [CAUSE_3_UPG] = "3.upg",   [CAUSE_3_BEST] = "3.best",
-        [CAUSE_3_ANY] = "3.any",   [CAUSE_4_VSRC] = "4.vsrc", [CAUSE_4_CUR] = "4.cur",
+        [CAUSE_NONE] = "-",      [CAUSE_1_DST] = "1.dst",   [CAUSE_1_VSRC] = "1.vsrc",
+        [CAUSE_1_INP] = "1.inp", [CAUSE_1_WGT] = "1.wgt",   [CAUSE_1_OFF] = "1.off",
+        [CAUSE_2_SUP] = "2.sup", [CAUSE_3_UPG] = "3.upg",   [CAUSE_3_BEST] = "3.best",
+        [CAUSE_3_ANY] = "3.any", [CAUSE_4_VSRC] = "4.vsrc", [CAUSE_4_CUR] = "4.cur",
         [CAUSE_4_ANY] = "4.any",
     };
 
@@ -292,8 +292,8 @@ static bool tensors_equal(const struct plan *a, const struct plan *b, int slot)
 
     if (x->op != y->op || x->type != y->type || x->flags != y->flags || x->owner != y->owner ||
         x->view_offs != y->view_offs || x->dev != y->dev || x->external != y->external ||
-        x->weight != y->weight || x->uses != y->uses ||
-        memcmp(x->ne, y->ne, sizeof x->ne) != 0 || memcmp(x->nb, y->nb, sizeof x->nb) != 0)
+        x->weight != y->weight || x->uses != y->uses || memcmp(x->ne, y->ne, sizeof x->ne) != 0 ||
+        memcmp(x->nb, y->nb, sizeof x->nb) != 0)
         return false;
     for (int j = 0; j < TENSOR_SRC; j++) {
         if (original(a, x->src[j]) != original(b, y->src[j]))

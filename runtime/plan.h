@@ -1,18 +1,19 @@
 /*
- * The plan as data: who computes each node and why, what is copied where, and where every byte lives.
+ * The plan as data: who computes each node and why, what is copied where, and where every byte
+ * lives.
  *
  *     plan_enter     table of tensors          (plan.c)
  *     sched_plan     devices, splits, copies   (sched.c)
  *     alloc_plan     addresses                 (alloc.c)
  *     exec           binds and replays it      (exec.c)
  *
- * Tensors are known by slot: nodes 0..n_nodes, then leafs, then the plan's own copies. After plan_enter
- * nothing looks a tensor up in a hash again. The graph is never changed by planning: a node that reads
- * a copy has a shadow, a second struct tensor in the plan whose src[] names the copy; shadows and copies
- * get their data when the plan is bound.
+ * Tensors are known by slot: nodes 0..n_nodes, then leafs, then the plan's own copies. After
+ * plan_enter nothing looks a tensor up in a hash again. The graph is never changed by planning: a
+ * node that reads a copy has a shadow, a second struct tensor in the plan whose src[] names the
+ * copy; shadows and copies get their data when the plan is bound.
  *
- * A plan's arrays only grow and are used again by the next planning. One slot per copy is enough now;
- * with a pipeline, a copy is named by (tensor, device, pipeline slot).
+ * A plan's arrays only grow and are used again by the next planning. One slot per copy is enough
+ * now; with a pipeline, a copy is named by (tensor, device, pipeline slot).
  */
 #ifndef GGRUN_RUNTIME_PLAN_H
 #define GGRUN_RUNTIME_PLAN_H
@@ -48,14 +49,14 @@ const char *cause_name(enum cause c, int n_src, char out[16]);
 struct plan_tensor {
     struct tensor *t;        /* the graph's, or for copies the plan's own */
     int32_t src[TENSOR_SRC]; /* slots of what is really read (copies included), -1 = none */
-    int32_t owner;           /* slot that owns the bytes (maybe itself); -1: an owner outside the graph */
-    int32_t dev;             /* index into devices; -1 = undecided */
+    int32_t owner; /* slot that owns the bytes (maybe itself); -1: an owner outside the graph */
+    int32_t dev;   /* index into devices; -1 = undecided */
     enum cause cause;
-    int32_t cause_src;   /* N of CAUSE_1_WGT */
-    int32_t uses;        /* as counted by the graph */
-    int32_t writer;      /* of an owner: first op that writes into it; of such an op: the next; -1 */
-    int32_t copy_of;     /* of a copy: the original; else -1 */
-    int32_t newest_copy; /* of an original: its newest copy; of a copy: the one made before it; -1 */
+    int32_t cause_src; /* N of CAUSE_1_WGT */
+    int32_t uses;      /* as counted by the graph */
+    int32_t writer;    /* of an owner: first op that writes into it; of such an op: the next; -1 */
+    int32_t copy_of;   /* of a copy: the original; else -1 */
+    int32_t newest_copy; /* of an original: its newest copy; of a copy: the older one; -1 */
     int32_t split;       /* of a copy: the split that makes it */
     bool external;       /* the bytes exist already and are none of the allocator's business */
     bool weight;         /* external, in a USAGE_WEIGHTS buffer */
@@ -77,9 +78,9 @@ struct plan_tensor {
 
 struct plan_split {
     int dev;
-    int i_start, i_end;         /* nodes [i_start, i_end) of the graph */
-    int first_input, n_inputs;  /* in inputs[]: copies to make before it starts, host weights last */
-    int first_run, n_run;       /* in run[]: what is really computed */
+    int i_start, i_end;        /* nodes [i_start, i_end) of the graph */
+    int first_input, n_inputs; /* in inputs[]: copies to make before it starts, host weights last */
+    int first_run, n_run;      /* in run[]: what is really computed */
 };
 
 struct plan_chunk {
@@ -117,12 +118,12 @@ struct plan {
     int n_splits;
     int32_t *inputs; /* [n_inputs] slots of copies */
     int n_inputs;
-    int32_t *run_slot;      /* [n_run] slots of the nodes that are computed, in order */
-    struct tensor **run;    /* [n_run] these nodes, or their shadows: what a backend is given */
-    int32_t *run_uses;      /* [n_run] consumers of each in the whole graph */
+    int32_t *run_slot;   /* [n_run] slots of the nodes that are computed, in order */
+    struct tensor **run; /* [n_run] these nodes, or their shadows: what a backend is given */
+    int32_t *run_uses;   /* [n_run] consumers of each in the whole graph */
     int n_run;
-    struct tensor *own;     /* [n_own] copies, then shadows */
-    int32_t *shadow_of;     /* [n_shadows] index into run_slot */
+    struct tensor *own; /* [n_own] copies, then shadows */
+    int32_t *shadow_of; /* [n_shadows] index into run_slot */
     int n_own, n_shadows;
     struct plan_chunk *chunks; /* [n_chunks] */
     int n_chunks;
@@ -134,7 +135,8 @@ struct plan {
     size_t n_staging; /* bytes to copy through where neither side is host memory */
 
     /* Settings of the one who plans. */
-    const struct buffer *const *own_buffers; /* [n_own_buffers] of exec: tensors in these are not external */
+    const struct buffer *const
+        *own_buffers; /* [n_own_buffers] of exec: tensors in these are not external */
     int n_own_buffers;
     bool check; /* verify what each pass promises */
 
@@ -182,8 +184,8 @@ bool plan_room(void *array, int *cap, int n, size_t size);
 void plan_print(const struct plan *p, int level, struct text *out);
 
 /*
- * Same structure: ops, shapes, sources, views, flags, devices and what is external agree node by node,
- * leafs included, so that one plan's splits and addresses are right for the other's graph.
+ * Same structure: ops, shapes, sources, views, flags, devices and what is external agree node by
+ * node, leafs included, so that one plan's splits and addresses are right for the other's graph.
  */
 bool plan_equal(const struct plan *a, const struct plan *b);
 

@@ -11,18 +11,19 @@
  *         `--- no device can ---> orphan: planning fails and names it
  *
  * Invariants:
- *   1. A decided tensor has a cause, and its device can compute it (`can_take`): the op is supported,
- *      bytes that exist already are in memory that the device can use, and whatever writes into the
- *      tensor later is supported as well.
+ *   1. A decided tensor has a cause, and its device can compute it (`can_take`): the op is
+ * supported, bytes that exist already are in memory that the device can use, and whatever writes
+ * into the tensor later is supported as well.
  *   2. A view is where its owner is; so is an op that writes into a tensor of the graph.
  *   3. The last device is the CPU. It is not spread over nodes that an accelerator can take.
- *   4. Splits cover the nodes in order, without gaps. Only nodes that compute something start a split.
- *   5. A node reads each source in memory that its device can use, or a copy that was made in this split
- *      or an earlier one, and not before the original's last change.
+ *   4. Splits cover the nodes in order, without gaps. Only nodes that compute something start a
+ * split.
+ *   5. A node reads each source in memory that its device can use, or a copy that was made in this
+ * split or an earlier one, and not before the original's last change.
  *   6. The caller's tensors are not touched; a node that reads a copy is run through its shadow.
  *
- * The rules follow from where data is: weights do not move, so ops go to them; the rest is spread so that
- * neighbours share a device, since each change of device costs copies and a wait.
+ * The rules follow from where data is: weights do not move, so ops go to them; the rest is spread
+ * so that neighbours share a device, since each change of device costs copies and a wait.
  */
 #include "runtime/sched.h"
 
@@ -178,7 +179,8 @@ static void pass2_spread(struct plan *p)
 
 /* ---- pass 3: upgrade and fall back ---- */
 
-/* Source j of the node is where device d can read it; `undecided` is the answer while nobody knows. */
+/* Source j of the node is where device d can read it; `undecided` is the answer while nobody knows.
+ */
 static bool reads(const struct plan *p, int src, int d, bool undecided)
 {
     const struct buft *bt = plan_buft(p, src);
@@ -254,7 +256,8 @@ static void pass4_follow(struct plan *p)
         const struct plan_tensor *pt = &p->tensors[i];
         int d;
 
-        /* an op that nobody supports stays undecided; so does what is in memory that nobody can use */
+        /* an op that nobody supports stays undecided; so does what is in memory that nobody can use
+         */
         if (pt->dev >= 0 || pt->owner != i || !is_noop(pt))
             continue;
         d = first_able(p, i);
@@ -285,7 +288,8 @@ static int find_copy(const struct plan *p, int src, int d, int s)
     for (int c = pt->newest_copy; c >= 0; c = p->tensors[c].newest_copy) {
         if (p->tensors[c].dev != d)
             continue;
-        /* A weight's copy is large: it lives in one split only. What ops write into may have changed. */
+        /* A weight's copy is large: it lives in one split only. What ops write into may have
+         * changed. */
         if (p->tensors[c].split == s || !(pt->weight || changes))
             return c;
     }

@@ -67,8 +67,10 @@ static enum status settle_options(struct session_options *o, const struct model 
 {
     enum status st;
 
-    if (!o->n_ctx)
+    if (!o->n_ctx) {
         o->n_ctx = m->hp.n_ctx_train < CTX_DEFAULT ? m->hp.n_ctx_train : CTX_DEFAULT;
+        log_info("the context holds %u of the model's %u positions", o->n_ctx, m->hp.n_ctx_train);
+    }
     if (o->n_ctx > INT32_MAX - KV_PAD)
         return err_set(e, ST_USAGE, "-c %u is more than the largest context, %d", o->n_ctx,
                        INT32_MAX - KV_PAD);
@@ -379,6 +381,7 @@ static enum status explain_not_finite(struct session *s, int32_t pos, struct err
                         .watch = watch_finite,
                         .watch_ctx = &bad};
     struct input_data d = input_data(s);
+    bool small_cache = s->opt.type_k == DT_F16 || s->opt.type_v == DT_F16;
     enum status st = inputs_set(&s->cur.in, &d, e);
 
     if (!st)
@@ -390,8 +393,9 @@ static enum status explain_not_finite(struct session *s, int32_t pos, struct err
     return err_set(
         e, ST_MODEL,
         "the logits at position %d are not finite: '%s' is the first node with %g in it, at "
-        "position %d; the weights may be damaged, try --check-tensors",
-        (int)pos, bad.node, (double)bad.value, (int)position_of(&s->u, &bad));
+        "position %d; the weights may be damaged, try --check-tensors%s",
+        (int)pos, bad.node, (double)bad.value, (int)position_of(&s->u, &bad),
+        small_cache ? ", or too large for the cache, try -ctk f32 -ctv f32" : "");
 }
 
 /* ---- evaluation ---- */

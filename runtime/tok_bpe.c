@@ -395,6 +395,8 @@ static enum status add_word(void *ctx, const char *p, size_t n, struct err *e)
     const struct bpe *t = c->v->data;
     const struct sym *sym;
 
+    if (w->merge.cancel && atomic_load_explicit(w->merge.cancel, memory_order_relaxed))
+        return err_set(e, ST_CANCELLED, "stopped while tokenizing");
     if (!spell(t, w, p, n))
         return err_nomem(e, "tokenizing a text", n * sizeof *sym);
     if (t->pre->ignore_merges) {

@@ -4,6 +4,8 @@
 
 #include "gguf/base/mem.h"
 
+#define STEPS 4096 /* between two looks at m->cancel */
+
 void merge_release(struct merge *m)
 {
     mem_free(m->sym);
@@ -136,21 +138,28 @@ static struct pair pop_pair(struct merge *m)
     return top;
 }
 
+static bool cancelled(const struct merge *m, size_t step)
+{
+    return step % STEPS == 0 && m->cancel && atomic_load_explicit(m->cancel, memory_order_relaxed);
+}
+
 bool merge_run(struct merge *m, const char *text, merge_key *key, const void *ctx)
 {
     bool added;
 
     m->n_heap = 0;
     for (size_t i = 0; i < m->n; i++)
-        if (!append_pair(m, text, (uint32_t)i, key, ctx, &added))
+        if (cancelled(m, i) || !append_pair(m, text, (uint32_t)i, key, ctx, &added))
             return false;
     for (size_t i = (m->n_heap + WIDTH - 2) / WIDTH; i-- > 0;)
         sift_down(m->heap, m->n_heap, i);
 
-    while (m->n_heap) {
+    for (size_t step = 0; m->n_heap; step++) {
         struct pair p = pop_pair(m);
         struct sym *l = &m->sym[p.left], *r = &m->sym[p.right];
 
+        if (cancelled(m, step))
+            return false;
         if (l->len == 0 || r->len == 0 || l->len + r->len != p.len)
             continue;
         l->len = p.len;

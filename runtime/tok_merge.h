@@ -14,6 +14,7 @@
 #ifndef GGRUN_RUNTIME_TOK_MERGE_H
 #define GGRUN_RUNTIME_TOK_MERGE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ struct merge {
     size_t n, cap;
     struct pair *heap;
     size_t n_heap, cap_heap;
+    const atomic_bool *cancel; /* merge_run stops soon when this is set; may be NULL */
 };
 
 void merge_release(struct merge *m);
@@ -49,7 +51,7 @@ typedef uint32_t merge_key(const void *ctx, const char *p, size_t n_left, size_t
 
 /*
  * Merge the symbols of `text` as far as keys go. Afterwards walk the rest from symbol 0 by `next`
- * until MERGE_NONE. False: out of memory.
+ * until MERGE_NONE. False: out of memory, or cancelled.
  */
 bool merge_run(struct merge *m, const char *text, merge_key *key, const void *ctx);
 

@@ -645,7 +645,7 @@ static enum status encode_parts(const struct vocab *v, struct tok_work *w, const
 enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
                          struct tokens *out, struct err *e)
 {
-    struct tok_work w = {.base = text};
+    struct tok_work w = {.base = text, .merge.cancel = out->cancel};
     struct special_hits hits = {0};
     size_t n_before = out->n;
     bool starts, ends;
@@ -670,6 +670,8 @@ enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsi
 
     if (!st && out->failed)
         st = err_nomem(e, "tokens", out->n * 2 * sizeof *out->id);
+    if (out->cancel && atomic_load(out->cancel)) /* whatever a kind has made of it */
+        st = err_set(e, ST_CANCELLED, "stopped while tokenizing");
     if (st)
         out->n = n_before;
     work_release(&w);

@@ -13,6 +13,7 @@
 #ifndef GGRUN_RUNTIME_VOCAB_H
 #define GGRUN_RUNTIME_VOCAB_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,6 +68,7 @@ struct tokens { /* a growing list of ids; sticky like struct text */
     int32_t *id;
     size_t n, cap;
     bool failed;
+    const atomic_bool *cancel; /* encoding into it stops soon when this is set; NULL: never */
 };
 void tokens_add(struct tokens *t, int32_t id);
 void tokens_release(struct tokens *t);
@@ -84,7 +86,7 @@ enum {
  * Never recurses, O(n log n). Bytes that no piece covers become byte tokens, else U+FFFD
  * (byte-level BPE, where it can be written), else the unknown token; with none of these, ST_MODEL.
  * PCRE2's limits reached: ST_UNSUPPORTED naming the byte position, never a cut. A text of more than
- * 1 GiB: ST_UNSUPPORTED.
+ * 1 GiB: ST_UNSUPPORTED. Megabytes take a while: ST_CANCELLED when out->cancel was set meanwhile.
  */
 enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
                          struct tokens *out, struct err *e);

@@ -34,14 +34,16 @@ static char *real(const struct tensor *t)
     return (char *)((uintptr_t)t->data - (opaque ? OPAQUE : 0));
 }
 
-static enum status opaque_set(struct tensor *t, size_t offs, const void *src, size_t n, struct err *e)
+static enum status opaque_set(struct tensor *t, size_t offs, const void *src, size_t n,
+                              struct err *e)
 {
     (void)e;
     memcpy(real(t) + offs, src, n);
     return ST_OK;
 }
 
-static enum status opaque_get(const struct tensor *t, size_t offs, void *dst, size_t n, struct err *e)
+static enum status opaque_get(const struct tensor *t, size_t offs, void *dst, size_t n,
+                              struct err *e)
 {
     (void)e;
     memcpy(dst, real(t) + offs, n);
@@ -216,8 +218,8 @@ void machine_init(struct machine *m, const struct fake_row *rows, int n)
 
 static char *at(const struct tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    return (char *)t->data + (size_t)i0 * t->nb[0] + (size_t)i1 * t->nb[1] +
-           (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
+    return (char *)t->data + (size_t)i0 * t->nb[0] + (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] +
+           (size_t)i3 * t->nb[3];
 }
 
 static float f32(const struct tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
@@ -303,15 +305,28 @@ static void rms_norm(const struct tensor *t)
     }
 }
 
+static float dot(const char *a, size_t nb_a, const char *b, size_t nb_b, int64_t n)
+{
+    float sum = 0, x, y;
+
+    for (int64_t k = 0; k < n; k++) {
+        memcpy(&x, a + (size_t)k * nb_a, sizeof x);
+        memcpy(&y, b + (size_t)k * nb_b, sizeof y);
+        sum += x * y;
+    }
+    return sum;
+}
+
 static void mul_mat(const struct tensor *t)
 {
+    const struct tensor *w = t->src[0], *x = t->src[1];
+
     for (int64_t r = 0; r < tensor_n(t); r++) {
         int64_t i0 = r % t->ne[0], i1 = r / t->ne[0] % t->ne[1];
         int64_t i2 = r / t->ne[0] / t->ne[1] % t->ne[2], i3 = r / t->ne[0] / t->ne[1] / t->ne[2];
-        float sum = 0;
+        float sum = dot(at(w, 0, i0, i2 % w->ne[2], i3 % w->ne[3]), w->nb[0], at(x, 0, i1, i2, i3),
+                        x->nb[0], w->ne[0]);
 
-        for (int64_t k = 0; k < t->src[0]->ne[0]; k++)
-            sum += f32(t->src[0], k, i0, i2, i3) * f32(t->src[1], k, i1, i2, i3);
         put(t, i0, i1, i2, i3, sum * 0.125f); /* keeps long chains finite */
     }
 }

@@ -1,6 +1,6 @@
 /*
- * Devices for tests of the runtime: made of host memory, described by a row, computing with the plainest
- * loops. They notice when they are given what they said they cannot do.
+ * Devices for tests of the runtime: made of host memory, described by a row, computing with the
+ * plainest loops. They notice when they are given what they said they cannot do.
  */
 #ifndef GGRUN_TESTS_FAKE_DEV_H
 #define GGRUN_TESTS_FAKE_DEV_H

@@ -41,7 +41,8 @@ void rand_fill(const struct tensor *t, int run, void *out)
         h = mix(h ^ (uint64_t)*c);
     memset(p, 0, n);
     for (int64_t i = 0; i < tensor_n(t) && n > 0; i++) {
-        /* row numbers: distinct and within the rows, which the name says: "ids7.5" has rows up to 5 */
+        /* row numbers: distinct and within the rows, which the name says: "ids7.5" has rows up to 5
+         */
         int rows = t->type == DT_F32 ? 1 : atoi(strchr(t->name, '.') + 1);
         int64_t i64 = (i + (int64_t)(h % (uint64_t)rows)) % rows;
         int32_t i32 = (int32_t)i64;
@@ -93,8 +94,8 @@ static struct tensor *new_leaf(struct rand_graph *rg, int64_t n0, int64_t n1)
 {
     static const uint32_t flags[] = {TENSOR_INPUT, TENSOR_INPUT, TENSOR_INPUT,
                                      TENSOR_INPUT | TENSOR_KEEP, 0};
-    struct tensor *t = graph_leaf(&rg->g, DT_F32, 2, (int64_t[]){n0, n1},
-                                  flags[rng_below(&rg->r, 5)]);
+    struct tensor *t =
+        graph_leaf(&rg->g, DT_F32, 2, (int64_t[]){n0, n1}, flags[rng_below(&rg->r, 5)]);
 
     return keep(rg, named(t, "in%d", rg->g.pool.used));
 }
@@ -181,10 +182,10 @@ static struct tensor *random_mul_mat(struct rand_graph *rg, struct tensor *x)
 static struct tensor *random_set_rows(struct rand_graph *rg, struct tensor *x)
 {
     for (int tries = 0; tries < 8; tries++) {
-        struct tensor *a = rng_percent(&rg->r, 50) && rg->n_foreign > rg->n_weights
-                               ? &rg->foreign[rg->n_weights +
-                                              rng_below(&rg->r, rg->n_foreign - rg->n_weights)]
-                               : pick(rg);
+        struct tensor *a =
+            rng_percent(&rg->r, 50) && rg->n_foreign > rg->n_weights
+                ? &rg->foreign[rg->n_weights + rng_below(&rg->r, rg->n_foreign - rg->n_weights)]
+                : pick(rg);
 
         if (a->ne[0] != x->ne[0] || a->ne[1] < x->ne[1] || a->ne[2] != 1 || a->ne[3] != 1 ||
             tensor_owner(a) == tensor_owner(x) || tensor_owner(a)->op == OP_SET_ROWS ||
@@ -217,7 +218,8 @@ static struct tensor *random_op(struct rand_graph *rg, const struct rand_options
     case 5:
         return op_scale(g, x, 0.75f, -0.125f);
     case 6:
-        return op_rms_norm(g, x, rng_percent(&rg->r, 50) ? weight(rg, x->ne[0], true) : NULL, 1e-5f);
+        return op_rms_norm(g, x, rng_percent(&rg->r, 50) ? weight(rg, x->ne[0], true) : NULL,
+                           1e-5f);
     case 7:
         return op_glu(g, x, same_shape(rg, x), GLU_SWIGLU);
     case 8:
@@ -238,10 +240,20 @@ static struct tensor *random_op(struct rand_graph *rg, const struct rand_options
 
 /* ---- foreign tensors ---- */
 
+static bool can_write_rows(const struct device *dev)
+{
+    struct tensor a = {0}, x = {0}, ids = {0};
+    struct tensor t = {.op = OP_SET_ROWS, .src = {&a, &x, &ids}};
+
+    tensor_set_shape(&a, DT_F32, 2, (int64_t[]){4, 2});
+    tensor_set_shape(&x, DT_F32, 2, (int64_t[]){4, 1});
+    tensor_set_shape(&ids, DT_I64, 1, (int64_t[]){1});
+    return op_shape(&t, NULL) == ST_OK && device_supports_op(dev, &t);
+}
+
 static bool add_foreign(struct rand_graph *rg, const struct rand_options *o, int64_t n0, int64_t n1,
                         enum usage usage)
 {
-    static const struct tensor writer = {.op = OP_SET_ROWS};
     int i = rg->n_foreign++;
     struct tensor *t = &rg->foreign[i];
     struct buffer *b = &rg->buffers[i];
@@ -250,7 +262,7 @@ static bool add_foreign(struct rand_graph *rg, const struct rand_options *o, int
 
     do { /* a cache is where something can write into it */
         dev = rg->devs->dev[rng_below(&rg->r_dev, rg->devs->n)];
-    } while (usage == USAGE_ANY && !device_supports_op(dev, &writer));
+    } while (usage == USAGE_ANY && !can_write_rows(dev));
 
     *t = (struct tensor){0};
     tensor_set_shape(t, DT_F32, 2, (int64_t[]){n0, n1});
@@ -306,7 +318,8 @@ static void expand_all(struct rand_graph *rg, int chance_ordered)
     graph_expand(g, rg->pool[rg->n_pool - 1]);
 }
 
-bool rand_graph_init(struct rand_graph *rg, const struct devices *devs, const struct rand_options *o)
+bool rand_graph_init(struct rand_graph *rg, const struct devices *devs,
+                     const struct rand_options *o)
 {
     memset(rg, 0, sizeof *rg);
     rg->devs = devs;

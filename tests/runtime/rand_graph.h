@@ -1,7 +1,7 @@
 /*
- * Random graphs for tests of the planner: views of views, chains that can be computed in place, outputs
- * and inputs anywhere, weights in the memory of any device, ops that write into tensors, nodes that are
- * only ordered. The same seed gives the same graph, whatever the devices.
+ * Random graphs for tests of the planner: views of views, chains that can be computed in place,
+ * outputs and inputs anywhere, weights in the memory of any device, ops that write into tensors,
+ * nodes that are only ordered. The same seed gives the same graph, whatever the devices.
  */
 #ifndef GGRUN_TESTS_RAND_GRAPH_H
 #define GGRUN_TESTS_RAND_GRAPH_H
@@ -21,9 +21,9 @@ bool rng_percent(struct rng *r, int chance); /* true in `chance` of 100 */
 
 struct rand_graph {
     struct graph g;
-    struct rng r;     /* the graph */
-    struct rng r_dev; /* where weights are */
-    const struct devices *devs; /* whose memory holds the weights */
+    struct rng r;                        /* the graph */
+    struct rng r_dev;                    /* where weights are */
+    const struct devices *devs;          /* whose memory holds the weights */
     struct tensor foreign[RAND_FOREIGN]; /* weights, then caches */
     struct buffer buffers[RAND_FOREIGN];
     int n_foreign, n_weights;
@@ -41,7 +41,8 @@ struct rand_options {
 };
 
 /* False only when memory is short. */
-bool rand_graph_init(struct rand_graph *rg, const struct devices *devs, const struct rand_options *o);
+bool rand_graph_init(struct rand_graph *rg, const struct devices *devs,
+                     const struct rand_options *o);
 void rand_graph_release(struct rand_graph *rg);
 
 /* The bytes that tensor t of the graph starts with in run `run`; inputs, constants, weights. */

@@ -302,7 +302,8 @@ static void test_buffers(void **state)
     assert_int_equal(s.p->dev[1].buf, s.p->dev[2].buf);
     assert_int_equal(entry(&s, x)->buf, s.p->dev[0].buf);
     assert_int_equal(entry(&s, x)->size, (ONE + 999) / 1000 * 1000 / 256 * 256 + 256);
-    assert_int_equal(s.p->bufs[0].size, 2 * entry(&s, x)->size); /* the copy of the input, the result */
+    assert_int_equal(s.p->bufs[0].size,
+                     2 * entry(&s, x)->size); /* the copy of the input, the result */
     assert_int_equal(s.p->bufs[1].size, ONE);
     small_release(&s);
 }
@@ -368,9 +369,17 @@ static void test_debug(void **state)
 /* ---- random ---- */
 
 static const struct fake_row four[] = {
-    {.name = "GPU0", .kind = DEVICE_GPU, .shares = -1, .holes = OP_BIT(OP_GET_ROWS),
-     .alignment = 256, .offload = OP_BIT(OP_MUL_MAT)},
-    {.name = "GPU1", .kind = DEVICE_GPU, .shares = -1, .reads = 1, .pad = 100,
+    {.name = "GPU0",
+     .kind = DEVICE_GPU,
+     .shares = -1,
+     .holes = OP_BIT(OP_GET_ROWS),
+     .alignment = 256,
+     .offload = OP_BIT(OP_MUL_MAT)},
+    {.name = "GPU1",
+     .kind = DEVICE_GPU,
+     .shares = -1,
+     .reads = 1,
+     .pad = 100,
      .holes = OP_BIT(OP_RMS_NORM) | OP_BIT(OP_SET_ROWS)},
     {.name = "BLAS", .kind = DEVICE_ACCEL, .shares = -1, .only = OP_BIT(OP_MUL_MAT)},
     {.name = "CPU", .kind = DEVICE_CPU, .shares = 2},
@@ -544,8 +553,9 @@ static void test_deep(void **state)
     s.p->check = false;
     x = leaf(&s, TENSOR_INPUT);
     for (int i = 0; i < DEEP; i++)
-        x = i % 3 == 0 ? op_mul_mat(&s.g, x, x) : i % 3 == 1 ? op_scale(&s.g, x, 2, 0)
-                                                           : op_transpose(&s.g, x);
+        x = i % 3 == 0   ? op_mul_mat(&s.g, x, x)
+            : i % 3 == 1 ? op_scale(&s.g, x, 2, 0)
+                         : op_transpose(&s.g, x);
     graph_expand(&s.g, x);
     t = now_ms();
     assert_int_equal(sched_plan(s.p, &s.g, &e) || alloc_plan(s.p, NULL, &e), 0);
@@ -566,7 +576,8 @@ static struct tensor *weight(struct tensor *w, struct buffer *b, int64_t n0, int
 
 /* One layer as in llama: attention with a cache, then the feed-forward part. */
 static struct tensor *layer(struct graph *g, struct tensor *x, struct tensor w[9], struct buffer *b,
-                            struct tensor *pos, struct tensor *ids, struct tensor *mask, int64_t n_tok)
+                            struct tensor *pos, struct tensor *ids, struct tensor *mask,
+                            int64_t n_tok)
 {
     enum { EMBD = 576, HEAD = 64, HEADS = 9, KV = 3, FF = 1536, CTX = 1024 };
     struct param_rope r = {.n_rot = HEAD, .base = 10000, .freq_scale = 1, .attn_factor = 1};

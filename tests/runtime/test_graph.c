@@ -66,9 +66,9 @@ static void test_right_to_left(void **state)
     make(&g, 16);
     a = leaf(&g, "a", TENSOR_INPUT);
     g.order = ORDER_RIGHT_TO_LEFT;
-    graph_expand(&g, named(op_add(&g, named(op_scale(&g, a, 2, 0), "l"),
-                                  named(op_scale(&g, a, 3, 0), "r")),
-                           "sum"));
+    graph_expand(
+        &g, named(op_add(&g, named(op_scale(&g, a, 2, 0), "l"), named(op_scale(&g, a, 3, 0), "r")),
+                  "sum"));
     names_are(&g, "r l sum");
     graph_release(&g);
 }
@@ -337,13 +337,19 @@ static void test_deep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_right_to_left),
-        cmocka_unit_test(test_random),        cmocka_unit_test(test_param_is_a_node),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_order_only),
-        cmocka_unit_test(test_select),        cmocka_unit_test(test_two_graphs),
-        cmocka_unit_test(test_pool_overflow), cmocka_unit_test(test_graph_overflow),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_right_to_left),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_param_is_a_node),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_order_only),
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_two_graphs),
+        cmocka_unit_test(test_pool_overflow),
+        cmocka_unit_test(test_graph_overflow),
         cmocka_unit_test(test_first_error_stays),
-        cmocka_unit_test(test_rebuild),       cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_rebuild),
+        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_deep),
     };
 

@@ -17,8 +17,8 @@ static const struct fake_row gpu_cpu[] = {
 
 static void test_causes(void **state)
 {
-    static const char *const names[] = {"-",     "1.dst", "1.vsrc", "1.inp", "1.wgt7",
-                                        "1.off", "2.sup", "3.upg",  "3.best", "3.any",
+    static const char *const names[] = {"-",      "1.dst", "1.vsrc", "1.inp",  "1.wgt7",
+                                        "1.off",  "2.sup", "3.upg",  "3.best", "3.any",
                                         "4.vsrc", "4.cur", "4.any"};
     char out[16];
 
@@ -60,10 +60,11 @@ static void build(struct small *s, enum difference d)
     buffer_describe(&s->b, s->m.devs.dev[d == OTHER_WEIGHT_HOME]->buft, 1024, USAGE_WEIGHTS);
     x = named(graph_leaf(g, DT_F32, 2, (int64_t[]){16, rows}, TENSOR_INPUT), "x");
     y = named(op_mul_mat(g, &s->w, x), "y");
-    v = named(op_view(g, y, 2, (int64_t[]){16, 4}, &y->nb[1],
-                      d == OTHER_VIEW_OFFS ? 128 : 64), "v");
-    y = named(d == OTHER_OP ? op_mul(g, v, v) : op_add(g, v, d == OTHER_SOURCE ? op_scale(g, v, 1, 0)
-                                                                              : v), "z");
+    v = named(op_view(g, y, 2, (int64_t[]){16, 4}, &y->nb[1], d == OTHER_VIEW_OFFS ? 128 : 64),
+              "v");
+    y = named(d == OTHER_OP ? op_mul(g, v, v)
+                            : op_add(g, v, d == OTHER_SOURCE ? op_scale(g, v, 1, 0) : v),
+              "z");
     if (d == OTHER_FLAG)
         output(y);
     y = named(op_rms_norm(g, y, NULL, 0), "norm");
@@ -110,16 +111,15 @@ static void test_equal(void **state)
 
 static void test_print(void **state)
 {
-    static const char *const want =
-        "split 0: GPU0, nodes 0..3, 3 computed, copies in x (512 B)\n"
-        "  0 y MUL_MAT 16x8 f32 GPU0 1.wgt0 512 B\n"
-        "  1 v VIEW 16x4 f32 GPU0 4.vsrc -\n"
-        "  2 z ADD 16x4 f32 GPU0 2.sup 256 B\n"
-        "  3 norm RMS_NORM 16x4 f32 GPU0 2.sup 256 B\n"
-        "buffer GPU0: 1.0 KiB in 1 chunk, not less than 1.0 KiB\n"
-        "buffer CPU: 512 B in 1 chunk, not less than 512 B\n"
-        "scratch GPU0: 4.0 KiB\n"
-        "intermediates 1.0 KiB, peak 1.5 KiB\n";
+    static const char *const want = "split 0: GPU0, nodes 0..3, 3 computed, copies in x (512 B)\n"
+                                    "  0 y MUL_MAT 16x8 f32 GPU0 1.wgt0 512 B\n"
+                                    "  1 v VIEW 16x4 f32 GPU0 4.vsrc -\n"
+                                    "  2 z ADD 16x4 f32 GPU0 2.sup 256 B\n"
+                                    "  3 norm RMS_NORM 16x4 f32 GPU0 2.sup 256 B\n"
+                                    "buffer GPU0: 1.0 KiB in 1 chunk, not less than 1.0 KiB\n"
+                                    "buffer CPU: 512 B in 1 chunk, not less than 512 B\n"
+                                    "scratch GPU0: 4.0 KiB\n"
+                                    "intermediates 1.0 KiB, peak 1.5 KiB\n";
     struct small s;
     struct plan *p;
     struct text t = {0};
@@ -189,7 +189,8 @@ static void test_lost_view(void **state)
     tensor_set_name(&view, "view");
     graph_expand(&s.g, op_scale(&s.g, &view, 1, 0));
     assert_int_equal(sched_plan(p, &s.g, &e), ST_UNSUPPORTED);
-    assert_string_equal(e.msg, "'view' is a view of 'lost', which is neither in the graph nor in memory");
+    assert_string_equal(e.msg,
+                        "'view' is a view of 'lost', which is neither in the graph nor in memory");
     plan_free(p);
     graph_release(&s.g);
 }
@@ -197,8 +198,8 @@ static void test_lost_view(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_causes),           cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_print),            cmocka_unit_test(test_memory_is_reused),
+        cmocka_unit_test(test_causes),    cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_print),     cmocka_unit_test(test_memory_is_reused),
         cmocka_unit_test(test_lost_view),
     };
 

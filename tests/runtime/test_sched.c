@@ -63,7 +63,8 @@ static struct tensor *scale(struct small *s, struct tensor *x, const char *name)
     return named(op_scale(&s->g, x, 2, 0), "%s", name);
 }
 
-/* "name DEV cause; " of nodes, then of leafs that no buffer holds, then "DEV[from..to] < copies". */
+/* "name DEV cause; " of nodes, then of leafs that no buffer holds, then "DEV[from..to] < copies".
+ */
 static void describe(const struct plan *p, struct text *out)
 {
     char cause[16];
@@ -308,7 +309,7 @@ static void test_upgrade(void **state)
     small_init(&s, blas_cpu, 2);
     struct tensor *w = weight(&s, "w", 1);
     struct tensor *a = named(op_add(&s.g, input(&s, "x"), w), "a"); /* CPU by its weight */
-    struct tensor *b = named(op_mul_mat(&s.g, a, a), "b");          /* spread from a, then upgraded */
+    struct tensor *b = named(op_mul_mat(&s.g, a, a), "b"); /* spread from a, then upgraded */
     plan_is(&s, scale(&s, b, "c"),
             "a CPU 1.wgt1; b BLAS 3.upg; c CPU 2.sup; x CPU 1.inp; "
             "| CPU[0..0] | BLAS[1..1] | CPU[2..2] ");
@@ -436,7 +437,8 @@ static void test_views_do_not_cut(void **state)
     small_release(&s);
 }
 
-/* A second weight to copy starts a split of its own, so that the first one's memory is free again. */
+/* A second weight to copy starts a split of its own, so that the first one's memory is free again.
+ */
 static void test_weight_cut(void **state)
 {
     static const struct fake_row rows[] = {
@@ -458,7 +460,8 @@ static void test_weight_cut(void **state)
     small_release(&s);
 }
 
-/* One copy of an input serves all later splits of the device; of what is written to, each makes its own. */
+/* One copy of an input serves all later splits of the device; of what is written to, each makes its
+ * own. */
 static void test_copies_are_shared(void **state)
 {
     struct small s;
@@ -562,9 +565,15 @@ static void test_many(void **state)
 /* ---- random ---- */
 
 static const struct fake_row four[] = {
-    {.name = "GPU0", .kind = DEVICE_GPU, .shares = -1, .holes = OP_BIT(OP_GET_ROWS),
+    {.name = "GPU0",
+     .kind = DEVICE_GPU,
+     .shares = -1,
+     .holes = OP_BIT(OP_GET_ROWS),
      .offload = OP_BIT(OP_MUL_MAT)},
-    {.name = "GPU1", .kind = DEVICE_GPU, .shares = -1, .reads = 1,
+    {.name = "GPU1",
+     .kind = DEVICE_GPU,
+     .shares = -1,
+     .reads = 1,
      .holes = OP_BIT(OP_RMS_NORM) | OP_BIT(OP_SET_ROWS)},
     {.name = "BLAS", .kind = DEVICE_ACCEL, .shares = -1, .only = OP_BIT(OP_MUL_MAT)},
     {.name = "CPU", .kind = DEVICE_CPU, .shares = 2},

@@ -11,6 +11,7 @@
 
 #include "gguf/base/log.h"
 #include "gguf/base/mem.h"
+#include "gguf/quants.h"
 #include "tests/runtime/tiny_model.h"
 
 #define N_VOCAB 128
@@ -596,6 +597,85 @@ static void test_not_finite(void **state)
     }
 }
 
+/* ---- extreme weights ---- */
+
+enum extreme { LARGE, ZERO_ROWS, F16_MAX, TINY };
+
+/* What a file may hold without being damaged: large, tiny and absent weights. */
+static void make_extreme(void *ctx, struct tiny_tensor *t)
+{
+    enum extreme what = *(const enum extreme *)ctx;
+    int64_t n = t->ne[0] * t->ne[1];
+
+    if (t->n_dims < 2)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        bool odd_row = i / t->ne[0] % 2;
+
+        if (what == LARGE)
+            t->x[i] *= 1e4f;
+        else if (what == TINY)
+            t->x[i] *= 1e-38f; /* subnormal, in F16 and in a block's scale zero */
+        else if (odd_row)
+            t->x[i] = what == F16_MAX ? 65504.0f : 0;
+    }
+}
+
+static enum status expect_finite(void *ctx, uint32_t pos, const float *logits, struct err *e)
+{
+    (void)ctx;
+    (void)e;
+    for (int i = 0; i < N_VOCAB; i++)
+        if (!isfinite(logits[i]))
+            fail_msg("position %u, id %d: %g", pos, i, (double)logits[i]);
+    return ST_OK;
+}
+
+/* Logits are finite, or the first bad node and its position are named: never a number to sample
+ * from that is none. */
+static void test_extreme_weights(void **state)
+{
+    static const enum dtype types[] = {DT_F32,  DT_F16,  DT_BF16, DT_Q4_0, DT_Q4_1,
+                                       DT_Q5_0, DT_Q5_1, DT_Q8_0, DT_Q4_K, DT_Q6_K};
+    static const enum dtype kv_types[] = {DT_F32, DT_F16};
+    int32_t ids[70];
+
+    (void)state;
+    random_ids(ids, 70, 4);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (!quant_encoder(types[i]))
+            continue;
+        for (enum extreme what = LARGE; what <= TINY; what++) {
+            struct tiny_options to = {.seed = 8,
+                                      .type = types[i],
+                                      .n_embd = 256,
+                                      .n_ff = 256,
+                                      .tensor = make_extreme,
+                                      .ctx = &what};
+            struct tiny t;
+
+            ok(tiny_load(&t, &to, &err));
+            for (int kv = 0; kv < 2; kv++) {
+                struct session_options o = tiny_session(&t, 512, 64);
+                struct session *s;
+                enum status st;
+
+                o.type_k = o.type_v = kv_types[kv];
+                ok(session_new(&s, t.m, &o, &err));
+                st = session_eval(s, ids, 70, WANT_ALL, expect_finite, NULL, &err);
+                /* 65504 and more do not fit into an F16 cache */
+                if (st &&
+                    (st != ST_MODEL || what != F16_MAX || kv_types[kv] == DT_F32 ||
+                     !strstr(err.msg, "'kqv-0' is the first node with") ||
+                     !strstr(err.msg, "in it, at position 0") || !strstr(err.msg, "-ctv f32")))
+                    fail_msg("%s, %d: %s", dtype_name(types[i]), (int)what, err.msg);
+                session_free(s);
+            }
+            tiny_release(&t);
+        }
+    }
+}
+
 /* One bad row of the embedding: its position is named, and what it left behind does no harm. */
 static void test_bad_token(void **state)
 {
@@ -712,6 +792,7 @@ int main(void)
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_extreme_weights),
         cmocka_unit_test(test_bad_token),
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_dry),

@@ -514,6 +514,38 @@ static void long_runs(void **state)
 
 /* ---- files that are wrong ---- */
 
+/* A stop asked for before or while a long text is tokenized: soon, with the list as it was. */
+static void stops_when_asked(void **state)
+{
+    static const char *const unit[] = {"a fox and a hen. ", "a"};
+    atomic_bool stop = true;
+    struct text t = {0};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct loaded l = load_file(i / 2 ? small_path : tiny_path);
+        struct tokens ids = {.cancel = &stop};
+        clock_t start;
+
+        text_clear(&t);
+        while (t.n < 1000000)
+            text_str(&t, unit[i % 2]);
+        tokens_add(&ids, 7);
+        start = clock();
+        assert_int_equal(vocab_encode(l.v, t.p, t.n, ENC_BOS, &ids, NULL), ST_CANCELLED);
+        if (!SLOW && clock() - start > CLOCKS_PER_SEC / 2)
+            fail_msg("%s: %.2f s", vocab_kind(l.v), (double)(clock() - start) / CLOCKS_PER_SEC);
+        assert_int_equal(ids.n, 1);
+        atomic_store(&stop, false);
+        assert_int_equal(vocab_encode(l.v, t.p, 1000, ENC_BOS, &ids, NULL), ST_OK);
+        assert_true(ids.n > 10);
+        atomic_store(&stop, true);
+        tokens_release(&ids);
+        unload(&l);
+    }
+    text_release(&t);
+}
+
 static void refused(struct gguf_writer *w, enum status code, const char *part1, const char *part2)
 {
     struct loaded l;
@@ -740,9 +772,10 @@ int main(void)
         cmocka_unit_test(whole_words),       cmocka_unit_test(plain_text_makes_no_control_tokens),
         cmocka_unit_test(end_of_generation), cmocka_unit_test(decoding),
         cmocka_unit_test(round_trips),       cmocka_unit_test(uncovered_bytes),
-        cmocka_unit_test(long_runs),         cmocka_unit_test(wrong_arrays),
-        cmocka_unit_test(wrong_values),      cmocka_unit_test(odd_files),
-        cmocka_unit_test(no_tokenizer),      cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(long_runs),         cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(wrong_arrays),      cmocka_unit_test(wrong_values),
+        cmocka_unit_test(odd_files),         cmocka_unit_test(no_tokenizer),
+        cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, find_paths, NULL);
