@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/backend.h"
 #include "cli/cli.h"
 #include "cli/help.h"
 #include "cli/option_table.h"
@@ -121,6 +122,29 @@ static enum status read_environment(struct options *o, struct err *e)
     return ST_OK;
 }
 
+/*
+ * More threads than cores only wait for each other: 4 on 2 cores compute several times slower than 2.
+ * Results do not depend on the number, so nothing but time is lost by using fewer.
+ */
+static void limit_threads(const char *flag, int32_t *n)
+{
+    int cores = usable_cores();
+
+    if (*n <= cores)
+        return;
+    log_warn("%s %d: this process may use %d %s, so %d compute%s", flag, (int)*n, cores,
+             cores == 1 ? "core" : "cores", cores, cores == 1 ? "s" : "");
+    *n = cores;
+}
+
+static void limit_all_threads(struct options *o)
+{
+    limit_threads("-t", &o->n_threads);
+    limit_threads("-tb", &o->n_threads_batch);
+    for (int i = 0; i < o->bench_threads.n; i++)
+        limit_threads("-t", &o->bench_threads.v[i]);
+}
+
 /* --help on its own is about the program, behind a command about that command. */
 static enum status dispatch(struct cli *c, bool named, struct err *e)
 {
@@ -132,6 +156,7 @@ static enum status dispatch(struct cli *c, bool named, struct err *e)
         o->topic = named ? commands[o->cmd].name : NULL;
         return cmd_help(c, e);
     }
+    limit_all_threads(o);
     return functions[o->cmd](c, e);
 }
 
