@@ -56,8 +56,7 @@ extern const struct option_row option_rows[];
 extern const int n_option_rows;
 extern const char *const option_group_names[G_COUNT];
 
-/* Walks the names of a row: *p starts at row->names. Returns the next name's length, 0 at the end.
- */
+/* Walks the names of a row: *p starts at row->names. Returns the next name's length, 0 at the end. */
 size_t option_next_name(const char **p);
 const char *option_skip_dashes(const char *s);
 

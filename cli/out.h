@@ -32,8 +32,7 @@ void out_init(struct out *o, const atomic_bool *cancel);
 
 /* ---- stdout ---- */
 
-/* ST_IO on failure, with reader_gone set for EPIPE; ST_CANCELLED when interrupted while it blocks.
- */
+/* ST_IO on failure, with reader_gone set for EPIPE; ST_CANCELLED when interrupted while it blocks. */
 enum status out_write(struct out *o, const void *p, size_t n, struct err *e);
 /* Write and release; ST_NOMEM when the text failed to grow. */
 enum status out_text(struct out *o, struct text *t, struct err *e);
@@ -54,8 +53,7 @@ void out_error(struct out *o, const struct err *e);
 /* A log_sink whose ctx is a struct out. */
 void out_log(void *ctx, enum log_level level, const char *line);
 
-/* Show how much of a phase is done; appears only when the phase takes a while. share 0 starts it.
- */
+/* Show how much of a phase is done; appears only when the phase takes a while. share 0 starts it. */
 void out_progress(struct out *o, const char *what, double share);
 void out_progress_end(struct out *o);
 

@@ -14,8 +14,7 @@ struct alloc_options {
     bool walk_only; /* stay with the addresses of the walk in execution order (tests) */
 };
 
-/* After sched_plan. opt may be NULL. Fails with ST_NOMEM when a tensor exceeds the largest chunk.
- */
+/* After sched_plan. opt may be NULL. Fails with ST_NOMEM when a tensor exceeds the largest chunk. */
 enum status alloc_plan(struct plan *p, const struct alloc_options *opt, struct err *e);
 
 #endif

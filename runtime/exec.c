@@ -173,8 +173,7 @@ static void bind_tensor(const struct plan *p, const struct plan_tensor *pt)
 
 static void bind_plan(struct exec *x, struct plan *p)
 {
-    /* Names of spans: like uids of graphs, they only have to differ from all others of the process.
-     */
+    /* Names of spans: like uids of graphs, they only have to differ from all others of the process. */
     static _Atomic uint64_t last_uid;
     int n_copies = p->n_own - p->n_shadows;
 

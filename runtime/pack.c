@@ -8,8 +8,7 @@
 #define PAIRS_MAX ((size_t)4 << 20) /* more pairs that live together: not packed */
 #define WORK_MAX  ((size_t)1 << 20) /* pairs looked at from one order to start with */
 
-/* How to search: the first line is quick, the others for what is hard and still above least / 32.
- */
+/* How to search: the first line is quick, the others for what is hard and still above least / 32. */
 struct effort {
     int rounds;  /* attempts from each of the orders to start with */
     int quarter; /* move to this many quarters of its place; 0 = anywhere in front */

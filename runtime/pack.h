@@ -39,8 +39,7 @@ struct pack {
     size_t *offs; /* [n_runs] out, for the runs of the group */
 };
 
-/* *better: peak and offs are set; else nothing below `peak` was found, or there are too many pairs.
- */
+/* *better: peak and offs are set; else nothing below `peak` was found, or there are too many pairs. */
 enum status pack(struct pack *k, bool *better, struct err *e);
 
 #endif

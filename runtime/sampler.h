@@ -34,8 +34,7 @@ enum status sampler_new(struct sampler **out, const struct sampler_options *o, i
                         uint32_t n_ctx, struct err *e);
 void sampler_free(struct sampler *s);
 
-/* Never pick id (--ignore-eos calls it for every end-of-generation id): its logit counts as -inf.
- */
+/* Never pick id (--ignore-eos calls it for every end-of-generation id): its logit counts as -inf. */
 enum status sampler_ban(struct sampler *s, int32_t id, struct err *e);
 /* Tell the sampler a token of the text (prompt tokens too), for the penalty. */
 void sampler_accept(struct sampler *s, int32_t id);

@@ -179,8 +179,7 @@ static void pass2_spread(struct plan *p)
 
 /* ---- pass 3: upgrade and fall back ---- */
 
-/* Source j of the node is where device d can read it; `undecided` is the answer while nobody knows.
- */
+/* Source j of the node is where device d can read it; `undecided` is the answer while nobody knows. */
 static bool reads(const struct plan *p, int src, int d, bool undecided)
 {
     const struct buft *bt = plan_buft(p, src);
@@ -256,8 +255,7 @@ static void pass4_follow(struct plan *p)
         const struct plan_tensor *pt = &p->tensors[i];
         int d;
 
-        /* an op that nobody supports stays undecided; so does what is in memory that nobody can use
-         */
+        /* an op that nobody supports stays undecided; so does what is in memory that nobody can use */
         if (pt->dev >= 0 || pt->owner != i || !is_noop(pt))
             continue;
         d = first_able(p, i);

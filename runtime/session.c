@@ -150,8 +150,7 @@ static struct reuse_facts facts_of(uint32_t n_tokens, uint32_t n_outputs, uint32
     };
 }
 
-/* A graph counts what it would need even when its pool is too small: build once to know the size.
- */
+/* A graph counts what it would need even when its pool is too small: build once to know the size. */
 static enum status size_graph(struct session *s, struct ready *r, struct err *e)
 {
     struct reuse_facts f = facts_of(s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);

@@ -96,8 +96,7 @@ static void spm_unload(struct vocab *v)
     v->data = NULL;
 }
 
-/* Symbols of the text with its spaces replaced: characters, and single bytes where there is none.
- */
+/* Symbols of the text with its spaces replaced: characters, and single bytes where there is none. */
 static bool cut(const struct spm *s, struct tok_work *w, const char *text, size_t n, bool prefix)
 {
     struct merge *m = &w->merge;

@@ -97,8 +97,7 @@ int32_t tok_find_text(const struct vocab *v, const char *p, size_t n)
     return t == TOK_CONTROL || t == TOK_UNKNOWN || t == TOK_BYTE ? VOCAB_NONE : id;
 }
 
-/* The first of equal pieces keeps its place; the others can be decoded, but no text becomes them.
- */
+/* The first of equal pieces keeps its place; the others can be decoded, but no text becomes them. */
 static bool index_piece(struct vocab *v, int32_t id, uint64_t hash)
 {
     struct gguf_str s = v->piece[id];
@@ -242,8 +241,7 @@ static enum status load_types(struct vocab *v, const struct gguf *g, struct err 
 
 /* ---- special ids ---- */
 
-/* The id under `key`; or, without the key, that of the kind's usual piece if it is a special token.
- */
+/* The id under `key`; or, without the key, that of the kind's usual piece if it is a special token. */
 static enum status load_id(struct vocab *v, const struct gguf *g, const char *key,
                            const char *piece, int32_t *out, struct err *e)
 {
@@ -310,8 +308,7 @@ static bool has_piece(const struct vocab *v, const char *piece)
 
 static void mark_markers(struct vocab *v)
 {
-    /* In the vocabularies of gpt-oss and Solar, <|end|> ends a section, and others end the answer.
-     */
+    /* In the vocabularies of gpt-oss and Solar, <|end|> ends a section, and others end the answer. */
     bool sections = has_piece(v, "<|call|>")
                         ? has_piece(v, "<|return|>")
                         : has_piece(v, "<|calls|>") && has_piece(v, "<|flush|>");

@@ -188,8 +188,7 @@ static void clean(const char *msg)
         assert_true((unsigned char)msg[i] >= 32 && msg[i] != 127);
 }
 
-/* Opening these bytes fails with `st` and a message that has all parts, in memory and in each mode.
- */
+/* Opening these bytes fails with `st` and a message that has all parts, in memory and in each mode. */
 static void refused(const struct buf *b, enum status st, const char *part1, const char *part2)
 {
     struct gguf *g = (void *)1;
@@ -990,8 +989,7 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Change bytes at random: opening succeeds or fails with a message; what is returned can be walked.
- */
+/* Change bytes at random: opening succeeds or fails with a message; what is returned can be walked. */
 static void test_random_damage(void **state)
 {
     static struct buf good;

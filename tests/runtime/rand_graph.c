@@ -41,8 +41,7 @@ void rand_fill(const struct tensor *t, int run, void *out)
         h = mix(h ^ (uint64_t)*c);
     memset(p, 0, n);
     for (int64_t i = 0; i < tensor_n(t) && n > 0; i++) {
-        /* row numbers: distinct and within the rows, which the name says: "ids7.5" has rows up to 5
-         */
+        /* row numbers: distinct and within the rows, which the name says: "ids7.5" has rows up to 5 */
         int rows = t->type == DT_F32 ? 1 : atoi(strchr(t->name, '.') + 1);
         int64_t i64 = (i + (int64_t)(h % (uint64_t)rows)) % rows;
         int32_t i32 = (int32_t)i64;

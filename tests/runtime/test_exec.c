@@ -42,8 +42,7 @@ static const struct fake_row four[] = {
     {.name = "CPU", .kind = DEVICE_CPU, .shares = 2, .work = 500},
 };
 
-/* ---- an evaluator that shares nothing with the planner: every tensor has memory of its own ----
- */
+/* ---- an evaluator that shares nothing with the planner: every tensor has memory of its own ---- */
 
 struct oracle {
     struct graph *g;
@@ -259,8 +258,7 @@ static void test_four_devices(void **state)
     random_results(four, 4, 5000, 10, 400);
 }
 
-/* The real CPU: spans in reused memory against its own kernels, one node at a time in fresh memory.
- */
+/* The real CPU: spans in reused memory against its own kernels, one node at a time in fresh memory. */
 static void test_real_cpu(void **state)
 {
     struct device_options dopt = {.n_threads = 2};
@@ -304,8 +302,7 @@ static void test_real_cpu(void **state)
     devices_close(&devs);
 }
 
-/* The same graph planned again, computed again: its own buffers are not taken for somebody's data.
- */
+/* The same graph planned again, computed again: its own buffers are not taken for somebody's data. */
 static void test_same_graph_again(void **state)
 {
     struct machine m, host;

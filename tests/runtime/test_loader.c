@@ -128,8 +128,7 @@ static void test_loads(void **state)
     tiny_release(&t);
 }
 
-/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer.
- */
+/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer. */
 static void test_tables(void **state)
 {
     (void)state;

@@ -100,8 +100,7 @@ static void plan_all_pairs(struct model *m, uint32_t n_ubatch, bool all)
 static void test_no_regrow(void **state)
 {
     static const struct hparams models[] = {
-        /* n_vocab, n_ctx_train, n_embd, n_layer, n_ff, n_head, n_head_kv, n_embd_head_k, _v, n_rot
-         */
+        /* n_vocab, n_ctx_train, n_embd, n_layer, n_ff, n_head, n_head_kv, n_embd_head_k, _v, n_rot */
         {128, 4096, 64, 2, 96, 4, 2, 16, 16, 16},
         {32000, 4096, 288, 2, 768, 6, 6, 48, 48, 48},
         {49152, 8192, 576, 2, 1536, 9, 3, 64, 64, 64},        /* SmolLM2 135M */

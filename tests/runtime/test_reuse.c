@@ -19,8 +19,7 @@ static const struct reuse_facts base = {
     .n_kv = 256,
 };
 
-/* Each fact changed alone, as (field, other value, reason); the fields must be all that there are.
- */
+/* Each fact changed alone, as (field, other value, reason); the fields must be all that there are. */
 #define FACTS(X)                                                                                   \
     X(kind, (enum graph_kind)7, REUSE_KIND)                                                        \
     X(n_tokens, 9, REUSE_SHAPE)                                                                    \

@@ -63,8 +63,7 @@ static struct tensor *scale(struct small *s, struct tensor *x, const char *name)
     return named(op_scale(&s->g, x, 2, 0), "%s", name);
 }
 
-/* "name DEV cause; " of nodes, then of leafs that no buffer holds, then "DEV[from..to] < copies".
- */
+/* "name DEV cause; " of nodes, then of leafs that no buffer holds, then "DEV[from..to] < copies". */
 static void describe(const struct plan *p, struct text *out)
 {
     char cause[16];
@@ -437,8 +436,7 @@ static void test_views_do_not_cut(void **state)
     small_release(&s);
 }
 
-/* A second weight to copy starts a split of its own, so that the first one's memory is free again.
- */
+/* A second weight to copy starts a split of its own, so that the first one's memory is free again. */
 static void test_weight_cut(void **state)
 {
     static const struct fake_row rows[] = {
