@@ -1,5 +1,7 @@
 """What the scripts of this folder share: run ggrun, check, count failures."""
+import atexit
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,6 +11,7 @@ ggrun = sys.argv[1]
 source = os.environ.get("GGRUN_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 tiny = os.path.join(source, "cli", "ggrun-tiny-q8_0.gguf")
 tmp = tempfile.mkdtemp(dir=os.environ.get("GGRUN_TEST_TMP"))
+atexit.register(shutil.rmtree, tmp, True)
 failures = []
 
 

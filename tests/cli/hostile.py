@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Damaged model files through the whole program: never a signal, always one clear line and a documented code.
 
-Usage: hostile.py GGRUN. Works on copies of a small model in tests/data; the same mutations are tried with `run`,
+Usage: hostile.py GGRUN. Works on damaged copies of the embedded model; the same mutations are tried with `run`,
 `info` and `tokenize`. A crash under a sanitizer shows as an exit code or text that is not on the list.
 """
+import atexit
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import tempfile
 ggrun = sys.argv[1]
 source = os.environ["GGRUN_SOURCE_DIR"]
 tmp = tempfile.mkdtemp(dir=os.environ.get("GGRUN_TEST_TMP"))
+atexit.register(shutil.rmtree, tmp, True)
 good = open(os.path.join(source, "cli", "ggrun-tiny-q8_0.gguf"), "rb").read()
 path = os.path.join(tmp, "x.gguf")
 failures = []
