@@ -8,7 +8,7 @@ die() { say "${0##*/}: $*"; exit 1; }
 need_cmd() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }
 need_lib() { pkg-config --exists "$1" 2>/dev/null || missing="$missing $2"; }
 
-# Packages for building ($1 = build) or for building and testing ($1 = test).
+# Packages for building ($1 = build) or for building and testing ($1 = test); and pip ($2 = pip).
 install_missing() {
     missing=
     need_cmd gcc gcc
@@ -23,6 +23,9 @@ install_missing() {
     if [ "$1" = test ]; then
         need_lib cmocka libcmocka-dev
         need_cmd ctest cmake
+    fi
+    if [ "${2:-}" = pip ]; then # for scripts/get-models
+        python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
     fi
     [ -z "$missing" ] && return 0
     command -v apt-get >/dev/null 2>&1 ||

@@ -135,7 +135,7 @@ static void repeat(struct text *t, const char *unit, size_t n_bytes, const char 
     text_str(t, end);
 }
 
-/* Runs of one character and of two, report R15 in its whole kind: constant stack, linear time. */
+/* Runs of one character and of two: constant stack, linear time. */
 static void long_runs(void **state)
 {
     static const char *const unit[] = {"Q",

@@ -296,7 +296,7 @@ static void plain_text_makes_no_control_tokens(void **state)
     unload(&l[1]);
 }
 
-/* R18: the end of a turn is known by its piece, whatever the file says about EOS. */
+/* The end of a turn is known by its piece, whatever the file says about EOS. */
 static void end_of_generation(void **state)
 {
     struct gguf_writer *w = copy_without(tiny_path, KEY("eot_token_id"));
@@ -476,7 +476,7 @@ static void uncovered_bytes(void **state)
 
 /* ---- long runs ---- */
 
-/* R15, the whole way: 2,000,000 equal characters, 512 KiB of stack, under 5 seconds. */
+/* The whole way: 2,000,000 equal characters, 512 KiB of stack, under 5 seconds. */
 static void long_runs(void **state)
 {
     static const char *const unit[] = {"Q",  ".",  " ", "\xe6\xbc\xa2",

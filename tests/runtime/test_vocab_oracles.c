@@ -87,7 +87,7 @@ static void same_ids(void **state)
     text_release(&name);
 }
 
-/* Tabs and spaces before a word (report R12), single bytes and texts come back as they were. */
+/* Tabs and spaces before a word, single bytes and texts come back as they were. */
 static void exact_round_trips(void **state)
 {
     struct text path = {0}, t = {0};
