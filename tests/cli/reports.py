@@ -18,7 +18,7 @@ sys.dont_write_bytecode = True
 from common import *
 
 SANITIZED = subprocess.run(["grep", "-q", "__asan_init", ggrun]).returncode == 0
-SOON = 10 if SANITIZED else 2  # seconds within which an interrupt has to stop everything: one, and as much for a busy machine
+SOON = 15 if SANITIZED else 5  # seconds within which an interrupt has to stop everything: one, and more for a busy machine
 good = open(tiny, "rb").read()
 ONE = ["--temp", "0", "-t", "1"]
 STORY = "Once upon a time"

@@ -146,7 +146,7 @@ def interrupted(what, args, sig, wait, code, stdin=subprocess.DEVNULL):
     return out, err
 
 
-SLOW = 10 if subprocess.run(["grep", "-q", "__asan_init", ggrun]).returncode == 0 else 2
+SLOW = 15 if subprocess.run(["grep", "-q", "__asan_init", ggrun]).returncode == 0 else 5  # a second on a quiet machine
 
 
 def some_output(p):
