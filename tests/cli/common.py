@@ -1,6 +1,7 @@
 """What the scripts of this folder share: run ggrun, check, count failures."""
 import atexit
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,17 @@ def check_error(what, r, code, *words):
 
 def check_ok(what, r):
     check(what, r.returncode == 0 and not messages(r), r.returncode, r.stdout, r.stderr)
+
+
+def have_terminal():
+    """Can a pseudo terminal be opened here? Some containers have none."""
+    try:
+        for fd in pty.openpty():
+            os.close(fd)
+        return True
+    except OSError:
+        print("no pseudo terminal can be opened here: the cases with a terminal are left out")
+        return False
 
 
 def finish():

@@ -237,14 +237,15 @@ def with_terminal(args, stdout=None, stderr=None):
 
 answer = run("-m", tiny, "-p", STORY, "-n", "8", *ONE).stdout
 slow = ["-m", tiny, "-f", write("slow.txt", b"The brave mouse lived in the valley. " * 50), "-c", "2000", "-n", "1", "--isa", "scalar", *ONE]
-code, data = with_terminal(["-m", tiny, "-p", STORY, "-n", "8", *ONE])
-check("-p at a terminal", code == 0 and answer.rstrip(b"\n") in data.replace(b"\r\n", b"\n"), code, data)
-for which in ("stdout", "stderr"):
-    with open(os.path.join(tmp, which), "w+b") as f:
-        code, data = with_terminal(slow, **{which: f})
-        f.seek(0)
-        content = f.read()
-    check(f"{which} alone is a file", code == 0 and b"\x1b" not in content and b"\r" not in content and b"#" not in content, code, content)
+if have_terminal():
+    code, data = with_terminal(["-m", tiny, "-p", STORY, "-n", "8", *ONE])
+    check("-p at a terminal", code == 0 and answer.rstrip(b"\n") in data.replace(b"\r\n", b"\n"), code, data)
+    for which in ("stdout", "stderr"):
+        with open(os.path.join(tmp, which), "w+b") as f:
+            code, data = with_terminal(slow, **{which: f})
+            f.seek(0)
+            content = f.read()
+        check(f"{which} alone is a file", code == 0 and b"\x1b" not in content and b"\r" not in content and b"#" not in content, code, content)
 r, w = os.pipe()
 os.close(w)
 p = subprocess.run([ggrun, "--chat"], stdin=r, capture_output=True, timeout=60)
