@@ -42,8 +42,14 @@ int64_t arch_dim(const struct hparams *hp, enum dim d)
         return (int64_t)hp->n_head_kv * hp->n_embd_head_v;
     case D_O:
         return (int64_t)hp->n_head * hp->n_embd_head_v;
+    case D_QKV:
+        return arch_dim(hp, D_Q) + arch_dim(hp, D_K) + arch_dim(hp, D_V);
+    case D_HEAD_K:
+        return hp->n_embd_head_k;
     case D_FF:
         return hp->n_ff;
+    case D_FF_2:
+        return 2 * (int64_t)hp->n_ff;
     case D_VOCAB:
         return hp->n_vocab;
     case D_ROT_HALF:
@@ -61,14 +67,14 @@ int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne
     return n_dims;
 }
 
-void arch_tensor_name(const struct arch_tensor *t, uint32_t il, char out[TENSOR_NAME])
+void arch_tensor_name(const char *name, uint32_t il, char out[TENSOR_NAME])
 {
-    const char *p = strstr(t->name, "%d");
+    const char *p = strstr(name, "%d");
 
     if (p)
-        snprintf(out, TENSOR_NAME, "%.*s%u%s", (int)(p - t->name), t->name, il, p + 2);
+        snprintf(out, TENSOR_NAME, "%.*s%u%s", (int)(p - name), name, il, p + 2);
     else
-        snprintf(out, TENSOR_NAME, "%s", t->name);
+        snprintf(out, TENSOR_NAME, "%s", name);
 }
 
 int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il)

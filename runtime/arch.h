@@ -33,7 +33,10 @@ enum dim {
     D_K,        /* n_head_kv * n_embd_head_k */
     D_V,        /* n_head_kv * n_embd_head_v */
     D_O,        /* n_head * n_embd_head_v: what attention gives */
+    D_QKV,      /* D_Q + D_K + D_V: one product for all three */
+    D_HEAD_K,   /* n_embd_head_k */
     D_FF,       /* n_ff */
+    D_FF_2,     /* 2 * n_ff: gate and up in one product */
     D_VOCAB,    /* n_vocab */
     D_ROT_HALF, /* n_rot / 2 */
 };
@@ -55,6 +58,7 @@ struct arch_tensor {
     enum weight_place place; /* which part of the model it goes with, when devices share one */
     bool optional;
     const char *instead; /* name of the tensor that takes the place of an absent one (tied output) */
+    const char *unless;  /* name of the tensor beside which this one may be absent (fused weights) */
 };
 
 #define ARCH_SLOT(type, field) ((int)(offsetof(type, field) / sizeof(struct tensor *)))
@@ -94,8 +98,8 @@ static inline bool arch_per_layer(const struct arch_tensor *t)
 }
 /* Expected sizes of a row, 1 beyond its last; returns the number of dimensions. */
 int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne[TENSOR_DIMS]);
-/* Name in files; `il` is ignored for tensors that are there once. */
-void arch_tensor_name(const struct arch_tensor *t, uint32_t il, char out[TENSOR_NAME]);
+/* A name of the table (name, instead, unless) in files; `il` is ignored where there is no "%d". */
+void arch_tensor_name(const char *name, uint32_t il, char out[TENSOR_NAME]);
 /* Index in model->weights. */
 int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il);
 

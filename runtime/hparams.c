@@ -228,10 +228,42 @@ static void read_yarn(struct keys *k, struct hparams *hp)
     get_f32(k, "rope.scaling.yarn_ext_factor", false, true, &hp->yarn_ext_factor);
     get_f32(k, "rope.scaling.yarn_beta_fast", false, false, &hp->yarn_beta_fast);
     get_f32(k, "rope.scaling.yarn_beta_slow", false, false, &hp->yarn_beta_slow);
+    get_f32(k, "rope.scaling.yarn_log_multiplier", false, true, &hp->yarn_log_mul);
     /* The ramp divides by log(base). */
     if (!k->st && !(hp->rope_base > 1))
         k->st = err_set(k->e, ST_MODEL, "key '%s' is %g, expected more than 1 with YaRN scaling",
                         full_key(k, "rope.freq_base"), (double)hp->rope_base);
+}
+
+/* How many pairs of a head turn by each axis of a position (text has one axis). */
+static void read_sections(struct keys *k, struct hparams *hp)
+{
+    const struct gguf_kv *kv = gguf_find(k->g, full_key(k, "rope.dimension_sections"));
+
+    if (k->st || !kv)
+        return;
+    if (kv->type != GGUF_ARR || !gguf_type_is_int(kv->elem) || kv->n > 4) {
+        k->st = err_set(k->e, ST_MODEL, "key '%s' is not an array of up to 4 integers", k->key);
+        return;
+    }
+    for (uint64_t i = 0; i < kv->n && !k->st; i++) {
+        int64_t v = gguf_kv_int(kv, i);
+
+        if (v < 0 || v > hp->n_rot)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' has the element %lld, expected 0 to %u",
+                            k->key, (long long)v, hp->n_rot);
+        else
+            hp->rope_sections[i] = (uint32_t)v;
+    }
+}
+
+static void read_scales(struct keys *k, struct hparams *hp)
+{
+    get_f32(k, "embedding_scale", false, true, &hp->embd_scale);
+    get_f32(k, "residual_scale", false, true, &hp->residual_scale);
+    get_f32(k, "logit_scale", false, true, &hp->logit_scale);
+    get_f32(k, "attention.scale", false, true, &hp->attn_scale);
+    get_f32(k, "attention.temperature_scale", false, true, &hp->attn_temp_scale);
 }
 
 enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e)
@@ -250,6 +282,12 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
         read_rope(&k, hp);
     if (!k.st)
         read_yarn(&k, hp);
+    hp->rope_finetuned = true;
+    if (!k.st)
+        k.st =
+            gguf_get_bool(g, full_key(&k, "rope.scaling.finetuned"), false, &hp->rope_finetuned, e);
+    read_sections(&k, hp);
+    read_scales(&k, hp);
     if (!k.st)
         read_vocab_size(&k, hp);
     return k.st;

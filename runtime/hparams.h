@@ -5,6 +5,7 @@
 #ifndef GGRUN_RUNTIME_HPARAMS_H
 #define GGRUN_RUNTIME_HPARAMS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gguf/base/status.h"
@@ -33,6 +34,15 @@ struct hparams {
     float rope_attn_factor;   /* <arch>.rope.scaling.attn_factor; default 1 */
     float yarn_ext_factor;    /* default 1 for yarn, else 0 */
     float yarn_beta_fast, yarn_beta_slow; /* defaults 32, 1 */
+    float yarn_log_mul;       /* <arch>.rope.scaling.yarn_log_multiplier; default 0 */
+    bool rope_finetuned;      /* <arch>.rope.scaling.finetuned; default true */
+    uint32_t rope_sections[4]; /* <arch>.rope.dimension_sections: pairs per axis; default 0 */
+    /* Factors; 0: not given. */
+    float embd_scale;         /* <arch>.embedding_scale */
+    float residual_scale;     /* <arch>.residual_scale */
+    float logit_scale;        /* <arch>.logit_scale */
+    float attn_scale;         /* <arch>.attention.scale: of q.k */
+    float attn_temp_scale;    /* <arch>.attention.temperature_scale */
 };
 
 /* Read and check; every error names the key, the value found and the range or relation expected. */

@@ -19,6 +19,7 @@ struct graph;
 struct input_data {
     const struct ubatch *u;
     const struct kvcache *kv;
+    const struct hparams *hp;
     uint16_t *row; /* [kv->n_cells] room for a row of the mask */
 };
 

@@ -146,6 +146,16 @@ static enum status missing(const struct arch_tensor *at, const char *name, uint3
     return err_set(e, ST_MODEL, "tensor '%s' is missing", name);
 }
 
+static bool may_miss(const struct gguf *g, const struct arch_tensor *at, uint32_t il)
+{
+    char name[TENSOR_NAME];
+
+    if (at->optional || !at->unless)
+        return at->optional;
+    arch_tensor_name(at->unless, il, name);
+    return gguf_find_tensor(g, name) != NULL;
+}
+
 /* Enter one weight into its slot; the bytes are bound later. */
 static enum status load_weight(struct model *m, const struct model_options *opt,
                                const struct arch_tensor *at, uint32_t il, struct err *e)
@@ -156,12 +166,12 @@ static enum status load_weight(struct model *m, const struct model_options *opt,
     char name[TENSOR_NAME];
     enum status st;
 
-    arch_tensor_name(at, il, name);
+    arch_tensor_name(at->name, il, name);
     gt = gguf_find_tensor(m->file, name);
     if (!gt && at->instead)
         gt = gguf_find_tensor(m->file, at->instead);
     if (!gt)
-        return at->optional ? ST_OK : missing(at, name, il, &m->hp, e);
+        return may_miss(m->file, at, il) ? ST_OK : missing(at, name, il, &m->hp, e);
     st = check_shape(gt, at, &m->hp, e);
     if (st)
         return st;

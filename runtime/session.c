@@ -368,7 +368,7 @@ static int n_threads(const struct session *s)
 
 static struct input_data input_data(const struct session *s)
 {
-    return (struct input_data){.u = &s->u, .kv = &s->kv, .row = s->mask_row};
+    return (struct input_data){.u = &s->u, .kv = &s->kv, .hp = &s->m->hp, .row = s->mask_row};
 }
 
 /* Run the graph again, looking at every node, to say where the trouble starts. */

@@ -23,8 +23,11 @@ void block_rope_params(struct param_rope *r, const struct hparams *hp, enum rope
     };
     if (hp->yarn_ext_factor == 0)
         return;
-    if (hp->rope_scale < 1)
-        r->attn_factor *= 1 + 0.1f * logf(1 / hp->rope_scale);
+    if (hp->rope_scale < 1) {
+        float l = 0.1f * logf(1 / hp->rope_scale);
+
+        r->attn_factor *= (1 + l) / (1 + hp->yarn_log_mul * l);
+    }
     r->corr_lo = fmaxf(0, floorf(yarn_pair(hp, hp->yarn_beta_fast)));
     r->corr_hi = fminf((float)hp->n_rot - 1, ceilf(yarn_pair(hp, hp->yarn_beta_slow)));
 }
@@ -41,8 +44,22 @@ struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bi
 static struct tensor *heads(struct build *b, struct tensor *x, uint32_t d, uint32_t n_head)
 {
     int64_t ne[3] = {d, n_head, b->f->n_tokens};
+    size_t nb[2];
 
-    return op_reshape(b->g, x, 3, ne);
+    if (!x || tensor_contiguous(x))
+        return op_reshape(b->g, x, 3, ne);
+    nb[0] = d * sizeof(float);
+    nb[1] = x->nb[1];
+    return op_view(b->g, x, 3, ne, nb, 0);
+}
+
+/* Columns [at, at + n) of every row: [n, rows]. */
+static struct tensor *columns(struct build *b, struct tensor *x, int64_t at, int64_t n)
+{
+    int64_t ne[2] = {n, x ? x->ne[1] : 0};
+    size_t nb = x ? x->nb[1] : 0;
+
+    return op_view(b->g, x, 2, ne, &nb, (size_t)at * sizeof(float));
 }
 
 /* The cache after this micro-batch's rows were written into it. */
@@ -51,7 +68,9 @@ static struct tensor *store(struct build *b, const struct block_attn_in *in, str
 {
     int64_t ne[2] = {cache->ne[0], b->f->n_tokens};
 
-    return op_set_rows(b->g, cache, op_reshape(b->g, x, 2, ne), in->kv_rows);
+    if (!x || tensor_contiguous(x)) /* else columns of a fused product: rows as they are stored */
+        x = op_reshape(b->g, x, 2, ne);
+    return op_set_rows(b->g, cache, x, in->kv_rows);
 }
 
 /* The first n_kv cells of a cache: [d, n_head_kv, n_kv]. A view of the write, so that it comes
@@ -69,23 +88,70 @@ static struct tensor *load(struct build *b, struct tensor *cache, uint32_t d)
     return op_view(b->g, cache, 3, ne, nb, 0);
 }
 
+/* What the weights make of x: [n_head * d, n_tok] each. */
+struct projected {
+    struct tensor *q, *k, *v;
+};
+
+static struct projected project(struct build *b, const struct block_attn *w,
+                                const struct block_attn_in *in, struct tensor *x, uint32_t il)
+{
+    int64_t n_q = arch_dim(&b->m->hp, D_Q), n_k = arch_dim(&b->m->hp, D_K);
+    struct projected p;
+    struct tensor *all;
+
+    if (w->qkv) {
+        all = named(block_linear(b, w->qkv, w->qkv_b, x), "qkv-%u", il);
+        p.q = columns(b, all, 0, n_q);
+        p.k = columns(b, all, n_q, n_k);
+        if (in->no_rope) /* no later op gives it rows without gaps */
+            p.k = op_cont(b->g, p.k);
+        p.v = columns(b, all, n_q + n_k, arch_dim(&b->m->hp, D_V));
+    } else {
+        p.q = block_linear(b, w->q, w->q_b, x);
+        p.k = block_linear(b, w->k, w->k_b, x);
+        p.v = block_linear(b, w->v, w->v_b, x);
+    }
+    named(p.q, "Qproj-%u", il);
+    named(p.k, "Kproj-%u", il);
+    named(p.v, "Vcur-%u", il);
+    return p;
+}
+
+/* Q or K with norm and positions: [n_head * d, n_tok] -> [d, n_head, n_tok]. */
+static struct tensor *positioned(struct build *b, const struct block_attn_in *in, struct tensor *x,
+                                 struct tensor *norm, uint32_t n_head)
+{
+    uint32_t d = b->m->hp.n_embd_head_k;
+    float eps = b->m->hp.norm_eps;
+    bool whole = norm && norm->ne[0] != d;
+
+    if (whole)
+        x = op_rms_norm(b->g, x, norm, eps);
+    x = heads(b, x, d, n_head);
+    if (norm && !whole && !in->norm_after_rope)
+        x = op_rms_norm(b->g, x, norm, eps);
+    if (!in->no_rope)
+        x = op_rope(b->g, x, in->pos, in->freqs, &in->rope);
+    if (norm && !whole && in->norm_after_rope)
+        x = op_rms_norm(b->g, x, norm, eps);
+    return x;
+}
+
 struct stored {
     struct tensor *k, *v; /* results of SET_ROWS: the caches */
 };
 
 static struct stored store_kv(struct build *b, const struct block_attn *w,
-                              const struct block_attn_in *in, struct tensor *x, uint32_t il)
+                              const struct block_attn_in *in, const struct projected *p,
+                              uint32_t il)
 {
-    const struct hparams *hp = &b->m->hp;
-    struct tensor *k, *v;
+    struct tensor *k = positioned(b, in, p->k, w->k_norm, b->m->hp.n_head_kv);
 
-    k = named(block_linear(b, w->k, w->k_b, x), "Kproj-%u", il);
-    v = named(block_linear(b, w->v, w->v_b, x), "Vcur-%u", il);
-    k = op_rope(b->g, heads(b, k, hp->n_embd_head_k, hp->n_head_kv), in->pos, in->freqs, &in->rope);
     named(k, "Kcur-%u", il);
     return (struct stored){
         .k = named(store(b, in, &b->kv->k[il], k), "k_store-%u", il),
-        .v = named(store(b, in, &b->kv->v[il], v), "v_store-%u", il),
+        .v = named(store(b, in, &b->kv->v[il], p->v), "v_store-%u", il),
     };
 }
 
@@ -93,14 +159,15 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
                           const struct block_attn_in *in, struct tensor *x, uint32_t il)
 {
     const struct hparams *hp = &b->m->hp;
-    int64_t ne[2] = {(int64_t)hp->n_head * hp->n_embd_head_v, b->f->n_tokens};
-    struct tensor *q, *y;
+    int64_t ne[2] = {arch_dim(hp, D_O), b->f->n_tokens};
+    struct projected p = project(b, w, in, x, il);
+    struct tensor *q = positioned(b, in, p.q, w->q_norm, hp->n_head), *y;
     struct stored kv;
 
-    q = named(block_linear(b, w->q, w->q_b, x), "Qproj-%u", il);
-    q = op_rope(b->g, heads(b, q, hp->n_embd_head_k, hp->n_head), in->pos, in->freqs, &in->rope);
+    if (in->q_scale)
+        q = op_mul(b->g, q, in->q_scale);
     named(q, "Qcur-%u", il);
-    kv = store_kv(b, w, in, x, il);
+    kv = store_kv(b, w, in, &p, il);
     y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k), load(b, kv.v, hp->n_embd_head_v),
                       in->mask, in->scale);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
@@ -110,7 +177,8 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
 void block_attn_store(struct build *b, const struct block_attn *w, const struct block_attn_in *in,
                       struct tensor *x, uint32_t il)
 {
-    struct stored kv = store_kv(b, w, in, x, il);
+    struct projected p = project(b, w, in, x, il);
+    struct stored kv = store_kv(b, w, in, &p, il);
 
     graph_expand(b->g, kv.k);
     graph_expand(b->g, kv.v);
@@ -119,9 +187,17 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
                          struct tensor *x, uint32_t il)
 {
-    struct tensor *gate = named(block_linear(b, w->gate, w->gate_b, x), "ffn_gate-%u", il);
-    struct tensor *up = named(block_linear(b, w->up, w->up_b, x), "ffn_up-%u", il);
-    struct tensor *y = named(op_glu(b->g, gate, up, kind), "ffn_act-%u", il);
+    int64_t n_ff = b->m->hp.n_ff;
+    struct tensor *gate, *up = block_linear(b, w->up, w->up_b, x), *y;
 
+    if (w->gate) {
+        gate = block_linear(b, w->gate, w->gate_b, x);
+    } else {
+        gate = columns(b, up, 0, n_ff);
+        up = columns(b, up, n_ff, n_ff);
+    }
+    named(gate, "ffn_gate-%u", il);
+    named(up, "ffn_up-%u", il);
+    y = named(op_glu(b->g, gate, up, kind), "ffn_act-%u", il);
     return named(block_linear(b, w->down, w->down_b, y), "ffn_out-%u", il);
 }

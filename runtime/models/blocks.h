@@ -16,12 +16,15 @@ struct block_attn {
     struct tensor *q, *q_b; /* [n_embd, n_head * n_embd_head_k] */
     struct tensor *k, *k_b; /* [n_embd, n_head_kv * n_embd_head_k] */
     struct tensor *v, *v_b; /* [n_embd, n_head_kv * n_embd_head_v] */
+    struct tensor *qkv, *qkv_b; /* [n_embd, all three]; where set, q, k, v are not used */
     struct tensor *o, *o_b; /* [n_head * n_embd_head_v, n_embd] */
+    /* RMS norms before RoPE: [n_embd_head_k] of each head, or of the whole row (as long as it). */
+    struct tensor *q_norm, *k_norm;
 };
 
 struct block_ffn {
-    struct tensor *gate, *gate_b; /* [n_embd, n_ff] */
-    struct tensor *up, *up_b;     /* [n_embd, n_ff] */
+    struct tensor *gate, *gate_b; /* [n_embd, n_ff]; NULL: the first half of up is the gate */
+    struct tensor *up, *up_b;     /* [n_embd, n_ff] or, gate and up in one, [n_embd, 2 * n_ff] */
     struct tensor *down, *down_b; /* [n_ff, n_embd] */
 };
 
@@ -33,11 +36,15 @@ struct block_attn_in {
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */
+    struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
+    bool no_rope;           /* positions are not encoded */
+    bool norm_after_rope;   /* norms of heads come after RoPE */
 };
 
 /*
  * RoPE's parameters from the file's keys. YaRN's magnitude 1 + 0.1 ln(factor) is applied when the mix is
- * on (ext_factor != 0) and the factor is above 1, times the file's attn_factor.
+ * on (ext_factor != 0) and the factor is above 1, times the file's attn_factor; a log multiplier m divides it
+ * by 1 + 0.1 m ln(factor), which is 1 in all for m = 1.
  * Source: YaRN, arXiv:2309.00071, sections 3.2 (ramp) and 3.4 (magnitude).
  */
 void block_rope_params(struct param_rope *r, const struct hparams *hp, enum rope_mode mode);

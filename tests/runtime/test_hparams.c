@@ -269,6 +269,58 @@ static void test_scaling(void **state)
     assert_non_null(strstr(e.msg, "'yar\\n', expected none, linear, yarn or longrope"));
 }
 
+static enum status with_sections(const int32_t *v, size_t n, struct hparams *hp, struct err *e)
+{
+    struct gguf_writer *w = writer(NULL);
+
+    gguf_put_arr(w, "llama.rope.dimension_sections", GGUF_I32, v, n);
+    return read_keys(w, hp, e);
+}
+
+static void test_sections(void **state)
+{
+    static const int32_t v[] = {4, 3, 1, 0, 0}, low[] = {4, -1}, high[] = {17};
+    struct hparams hp;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(with_sections(v, 4, &hp, &e), ST_OK);
+    assert_true(hp.rope_sections[0] == 4 && hp.rope_sections[1] == 3 && hp.rope_sections[2] == 1);
+    assert_int_equal(with_sections(v, 0, &hp, &e), ST_OK);
+    assert_int_equal(hp.rope_sections[0], 0);
+    assert_int_equal(with_sections(v, 5, &hp, &e), ST_MODEL);
+    assert_int_equal(with_sections(low, 2, &hp, &e), ST_MODEL);
+    assert_non_null(strstr(e.msg, "'llama.rope.dimension_sections' has the element -1"));
+    assert_int_equal(with_sections(high, 1, &hp, &e), ST_MODEL);
+}
+
+static void test_scales(void **state)
+{
+    static const char *const names[] = {"embedding_scale", "residual_scale", "logit_scale",
+                                        "attention.scale", "attention.temperature_scale"};
+    struct hparams hp;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(read_keys(writer(NULL), &hp, &e), ST_OK);
+    assert_true(hp.rope_finetuned && hp.embd_scale == 0 && hp.attn_temp_scale == 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct gguf_writer *w = writer(NULL);
+        char key[64];
+
+        snprintf(key, sizeof key, "llama.%s", names[i]);
+        gguf_put_f32(w, key, 0.5f);
+        assert_int_equal(read_keys(w, &hp, &e), ST_OK);
+        assert_true(hp.embd_scale + hp.residual_scale + hp.logit_scale + hp.attn_scale +
+                        hp.attn_temp_scale ==
+                    0.5f);
+        w = writer(NULL);
+        gguf_put_f32(w, key, -1);
+        assert_int_equal(read_keys(w, &hp, &e), ST_MODEL);
+        assert_non_null(strstr(e.msg, names[i]));
+    }
+}
+
 static void test_vocab_size(void **state)
 {
     const struct gguf_str three[3] = {{"a", 1}, {"b", 1}, {"c", 1}};
@@ -305,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_defaults),   cmocka_unit_test(test_integers),
         cmocka_unit_test(test_floats),     cmocka_unit_test(test_types),
         cmocka_unit_test(test_per_layer),  cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_sections),   cmocka_unit_test(test_scales),
         cmocka_unit_test(test_vocab_size),
     };
 

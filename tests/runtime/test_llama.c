@@ -40,7 +40,7 @@ static double nmse_in_data(const char *folder, const char *name)
     data(model, rel);
     snprintf(rel, sizeof rel, "%s/%s.logits.f32", folder, name);
     data(oracle, rel);
-    if (nmse_of(model, oracle, ids, n_ids, &nmse, &e))
+    if (nmse_of(model, oracle, ids, n_ids, 0, &nmse, &e))
         fail_msg("%s: %s", name, e.msg);
     print_message("%-24s NMSE %.3g\n", name, nmse);
     return nmse;
@@ -112,6 +112,30 @@ static void test_yarn_params(void **state)
     assert_true(r.corr_lo == 20 && r.corr_hi == 46);
 }
 
+/* mscale / mscale_all_dim of DeepSeek's form of YaRN, of which files give the second. */
+static void test_yarn_log_multiplier(void **state)
+{
+    static const float muls[] = {0, 0.5f, 1};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct hparams hp = {.n_rot = 128,
+                                   .rope_base = 10000,
+                                   .rope_scale = 1 / 16.0f,
+                                   .rope_n_ctx_orig = 4096,
+                                   .rope_attn_factor = 1,
+                                   .yarn_ext_factor = 1,
+                                   .yarn_beta_fast = 32,
+                                   .yarn_beta_slow = 1,
+                                   .yarn_log_mul = muls[i]};
+        double want = (1 + 0.1 * log(16)) / (1 + 0.1 * (double)muls[i] * log(16));
+        struct param_rope r;
+
+        block_rope_params(&r, &hp, ROPE_NORM);
+        assert_true(fabs((double)r.attn_factor - want) < 1e-6);
+    }
+}
+
 static void test_linear_params(void **state)
 {
     const struct hparams hp = {.n_rot = 64,
@@ -131,9 +155,8 @@ static void test_linear_params(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_variants),
-        cmocka_unit_test(test_quantised),
-        cmocka_unit_test(test_yarn_params),
+        cmocka_unit_test(test_variants),      cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_yarn_params),   cmocka_unit_test(test_yarn_log_multiplier),
         cmocka_unit_test(test_linear_params),
     };
 

@@ -128,7 +128,7 @@ static void test_loads(void **state)
     tiny_release(&t);
 }
 
-/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer. */
+/* The tables themselves: a pointer of the two structs has one row or none, and "%d" means one per layer. */
 static void test_tables(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void test_tables(void **state)
             assert_in_range(t->slot, 0, (per_layer ? a->n_layer : a->n_globals) - 1);
             assert_int_equal(seen[per_layer][t->slot]++, 0);
         }
-        assert_int_equal(a->n_tensors, a->n_globals + a->n_layer);
+        assert_in_range(a->n_tensors, 1, a->n_globals + a->n_layer);
     }
 }
 
@@ -182,7 +182,7 @@ static void test_missing(void **state)
 
         if (a->tensors[i].optional)
             continue;
-        arch_tensor_name(&a->tensors[i], 1, name);
+        arch_tensor_name(a->tensors[i].name, 1, name);
         assert_int_equal(load(&c, false, DT_F32, &e), ST_MODEL);
         assert_non_null(strstr(e.msg, name));
         assert_non_null(strstr(e.msg, "missing"));
@@ -313,7 +313,9 @@ static void test_files(void **state)
     assert_int_equal(
         tiny_load(&t, &(struct tiny_options){.keys = other_arch, .ctx = (void *)"llama7"}, &e),
         ST_UNSUPPORTED);
-    assert_string_equal(e.msg, "architecture 'llama7' is not supported; known are: llama");
+    assert_non_null(strstr(e.msg, "architecture 'llama7' is not supported; known are: llama"));
+    for (int i = 0; arch_name(i); i++)
+        assert_non_null(strstr(e.msg, arch_name(i)));
     assert_int_equal(tiny_load(&t, &(struct tiny_options){.keys = experts, .ctx = &n_expert}, &e),
                      ST_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "'llama.expert_count' is 8"));

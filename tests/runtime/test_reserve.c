@@ -54,7 +54,7 @@ static void describe(struct described *d, const struct hparams *hp)
                 continue;
             assert_true(
                 tensor_set_shape(&d->tensors[k], n_dims > 1 ? DT_Q8_0 : DT_F32, n_dims, ne));
-            arch_tensor_name(&a->tensors[i], il, d->tensors[k].name);
+            arch_tensor_name(a->tensors[i].name, il, d->tensors[k].name);
             d->tensors[k].buffer = &d->buffer;
             d->m.weights[k] = &d->tensors[k];
         }

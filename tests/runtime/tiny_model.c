@@ -102,7 +102,7 @@ static enum status put_tensor(struct gguf_writer *w, struct arena *a, struct tin
     float *grown;
     char *raw;
 
-    arch_tensor_name(at, il, t.name);
+    arch_tensor_name(at->name, il, t.name);
     t.n_dims = arch_shape(at, hp, t.ne);
     for (int i = 0; i < t.n_dims; i++)
         n *= (size_t)t.ne[i];

@@ -1,0 +1,126 @@
+/*
+ * Decoder: the transformer that most architectures are, with what they vary. An architecture lists its
+ * tensors from the rows below and calls decoder_build; a step whose weight is absent (a norm, a bias, a
+ * gate) is left out.
+ *
+ *     x = embd * embd_scale
+ *     per layer:  x += attn_post_norm(attention(attn_norm(x))) * residual_scale
+ *                 x += ffn_post_norm(ffn(ffn_norm(x))) * residual_scale
+ *     logits = (output(output_norm(x)) + bias) * logit_scale
+ */
+#ifndef GGRUN_RUNTIME_MODELS_DECODER_H
+#define GGRUN_RUNTIME_MODELS_DECODER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/arch.h"
+#include "runtime/models/blocks.h"
+
+struct decoder_globals {
+    struct tensor *tok_embd;               /* [n_embd, n_vocab] */
+    struct tensor *output_norm;            /* [n_embd] */
+    struct tensor *output, *output_b;      /* [n_embd, n_vocab] */
+    struct tensor *rope_freqs;             /* [n_rot/2] factors */
+    struct tensor *rope_long, *rope_short; /* the same by the length of the context (longrope) */
+};
+
+struct decoder_layer {
+    struct tensor *attn_norm; /* [n_embd], as all norms */
+    struct block_attn attn;
+    struct tensor *attn_post_norm;
+    struct tensor *ffn_norm;
+    struct block_ffn ffn;
+    struct tensor *ffn_post_norm;
+};
+
+/* What is no weight. Zero: as in llama. */
+struct decoder {
+    float embd_scale, residual_scale, logit_scale; /* 0: none */
+    float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
+    struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
+    uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
+    bool norm_after_rope;
+    bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
+};
+
+/* One micro-batch. */
+void decoder_build(struct build *b, const struct decoder *d);
+/* The same with nothing special, as an architecture's build. */
+void decoder_build_plain(struct build *b);
+
+/* ST_UNSUPPORTED "...: `what` are not supported yet" when key <arch>.`name` is there and not 0. */
+enum status decoder_refuse(const struct gguf *g, const char *name, const char *what, struct err *e);
+/* A check: mixtures of experts. */
+enum status decoder_check_dense(const struct hparams *hp, const struct gguf *g, struct err *e);
+/* A check: mixtures of experts, and longrope without its tables. */
+enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g, struct err *e);
+
+/* ---- rows of tensor tables ---- */
+
+#define DG(field) ARCH_SLOT(struct decoder_globals, field)
+#define DL(field) ARCH_SLOT(struct decoder_layer, field)
+
+/* clang-format off */
+#define ROW_TOKENS \
+    {"token_embd.weight", DG(tok_embd), {D_EMBD, D_VOCAB}, USE_ROWS, PLACE_INPUT}
+#define ROW_OUTPUT_NORM \
+    {"output_norm.weight", DG(output_norm), {D_EMBD}, USE_VECTOR, PLACE_OUTPUT}
+#define ROW_OUTPUT \
+    {"output.weight", DG(output), {D_EMBD, D_VOCAB}, USE_MATRIX, PLACE_OUTPUT}
+#define ROW_OUTPUT_OR_TIED \
+    {"output.weight", DG(output), {D_EMBD, D_VOCAB}, USE_MATRIX, PLACE_OUTPUT, \
+     .optional = true, .instead = "token_embd.weight"}
+#define ROW_OUTPUT_BIAS \
+    {"output.bias", DG(output_b), {D_VOCAB}, USE_VECTOR, PLACE_OUTPUT, .optional = true}
+#define ROW_ROPE_FACTORS(name, field) \
+    {name ".weight", DG(field), {D_ROT_HALF}, USE_VECTOR, PLACE_INPUT, .optional = true}
+#define ROWS_ROPE_FACTORS \
+    ROW_ROPE_FACTORS("rope_freqs", rope_freqs), \
+    ROW_ROPE_FACTORS("rope_factors_long", rope_long), \
+    ROW_ROPE_FACTORS("rope_factors_short", rope_short)
+
+#define ROW_NORM(name, field, n) \
+    {"blk.%d." name ".weight", DL(field), {n}, USE_VECTOR, PLACE_LAYER}
+#define ROW_MATRIX(name, field, k, n) \
+    {"blk.%d." name ".weight", DL(field), {k, n}, USE_MATRIX, PLACE_LAYER}
+#define ROW_BIAS(name, field, n) \
+    {"blk.%d." name ".bias", DL(field), {n}, USE_VECTOR, PLACE_LAYER, .optional = true}
+
+#define ROWS_QKV \
+    ROW_MATRIX("attn_q", attn.q, D_EMBD, D_Q), ROW_BIAS("attn_q", attn.q_b, D_Q), \
+    ROW_MATRIX("attn_k", attn.k, D_EMBD, D_K), ROW_BIAS("attn_k", attn.k_b, D_K), \
+    ROW_MATRIX("attn_v", attn.v, D_EMBD, D_V), ROW_BIAS("attn_v", attn.v_b, D_V)
+#define ROW_UNLESS_FUSED(name, field, n) \
+    {"blk.%d." name ".weight", DL(field), {D_EMBD, n}, USE_MATRIX, PLACE_LAYER, \
+     .unless = "blk.%d.attn_qkv.weight"}
+/* Three matrices or one for all. */
+#define ROWS_QKV_OR_FUSED \
+    ROW_UNLESS_FUSED("attn_q", attn.q, D_Q), ROW_BIAS("attn_q", attn.q_b, D_Q), \
+    ROW_UNLESS_FUSED("attn_k", attn.k, D_K), ROW_BIAS("attn_k", attn.k_b, D_K), \
+    ROW_UNLESS_FUSED("attn_v", attn.v, D_V), ROW_BIAS("attn_v", attn.v_b, D_V), \
+    {"blk.%d.attn_qkv.weight", DL(attn.qkv), {D_EMBD, D_QKV}, USE_MATRIX, PLACE_LAYER, \
+     .optional = true}, \
+    ROW_BIAS("attn_qkv", attn.qkv_b, D_QKV)
+#define ROWS_QK_NORM(n_q, n_k) \
+    ROW_NORM("attn_q_norm", attn.q_norm, n_q), ROW_NORM("attn_k_norm", attn.k_norm, n_k)
+#define ROWS_ATTN_OUT \
+    ROW_MATRIX("attn_output", attn.o, D_O, D_EMBD), ROW_BIAS("attn_output", attn.o_b, D_EMBD)
+
+#define ROWS_FFN \
+    ROW_MATRIX("ffn_gate", ffn.gate, D_EMBD, D_FF), ROW_BIAS("ffn_gate", ffn.gate_b, D_FF), \
+    ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
+    ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD), ROW_BIAS("ffn_down", ffn.down_b, D_EMBD)
+/* Gate and up in one matrix. */
+#define ROWS_FFN_FUSED \
+    ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF_2), \
+    ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD)
+/* clang-format on */
+
+/* The members of struct arch that follow from a table of these rows. */
+#define DECODER_TABLE(t)                                                                           \
+    .tensors = (t), .n_tensors = sizeof(t) / sizeof(t)[0],                                         \
+    .n_globals = ARCH_SLOTS(struct decoder_globals), .n_layer = ARCH_SLOTS(struct decoder_layer)
+
+#endif
