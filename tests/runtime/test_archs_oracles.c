@@ -1,0 +1,145 @@
+/*
+ * Every architecture of arch.def against logits of an independent implementation: the oracles beside
+ * the checkout, when they are there. Micro-batches of 13 ask for the same numbers.
+ */
+#include "tests/unit.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/reader.h"
+#include "runtime/arch.h"
+#include "tests/runtime/logits.h"
+
+#define FILES_MAX 512
+
+static char folder[512];       /* of the oracles */
+static char *files[FILES_MAX]; /* names without .gguf, sorted */
+static int n_files;
+static int32_t ids[64];
+static int n_ids;
+
+/* Kinds of a known architecture that are refused so far, and a word of the refusal. */
+static const struct {
+    const char *file, *word;
+} refused[] = {
+    {"granitemoe-moe", "experts"},
+    {"llama-moe", "experts"},
+    {"mistral3-moe", "experts"},
+    {"olmo2-dense", "windows"},
+};
+
+static const char *refusal(const char *file)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (strcmp(refused[i].file, file) == 0)
+            return refused[i].word;
+    }
+    return NULL;
+}
+
+static bool known(const char *path)
+{
+    struct gguf_str name = {0};
+    struct gguf *g;
+    struct err e;
+    bool yes;
+
+    if (gguf_open(&g, path, GGUF_MMAP, &e))
+        fail_msg("%s: %s", path, e.msg);
+    assert_int_equal(gguf_get_str(g, "general.architecture", true, &name, &e), ST_OK);
+    yes = arch_find(name.p, name.n) != NULL;
+    gguf_close(g);
+    return yes;
+}
+
+static bool check(const char *file, const char *model, const char *oracle)
+{
+    static const uint32_t ubatches[] = {512, 13};
+    const char *word = refusal(file);
+    double nmse[2] = {0};
+    struct err e = {0};
+
+    for (int i = 0; i < 2; i++) {
+        enum status st = nmse_of(model, oracle, ids, n_ids, ubatches[i], &nmse[i], &e);
+
+        if (word && st == ST_UNSUPPORTED && strstr(e.msg, word)) {
+            print_message("%-28s refused: %s\n", file, e.msg);
+            return true;
+        }
+        if (st || word) {
+            print_message("%-28s %s\n", file, st ? e.msg : "expected to be refused");
+            return false;
+        }
+    }
+    print_message("%-28s NMSE %.2g, micro-batches of 13 %.2g\n", file, nmse[0], nmse[1]);
+    return nmse[0] < 1e-8 && nmse[1] < 1e-8;
+}
+
+static void test_every_file(void **state)
+{
+    int n = 0, n_bad = 0;
+
+    (void)state;
+    for (int i = 0; i < n_files; i++) {
+        char model[1024], oracle[1024];
+
+        snprintf(model, sizeof model, "%s/archs/%s.gguf", folder, files[i]);
+        snprintf(oracle, sizeof oracle, "%s/archs/%s.logits.f32", folder, files[i]);
+        if (!known(model))
+            continue;
+        n++;
+        n_bad += !check(files[i], model, oracle);
+    }
+    print_message("%d files\n", n);
+    assert_int_equal(n_bad, 0);
+    assert_true(n >= 20);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void list_files(void)
+{
+    char path[600];
+    struct dirent *d;
+    DIR *dir;
+
+    snprintf(path, sizeof path, "%s/archs", folder);
+    dir = opendir(path);
+    while (dir && n_files < FILES_MAX && (d = readdir(dir))) {
+        size_t n = strlen(d->d_name);
+
+        if (n > 5 && strcmp(d->d_name + n - 5, ".gguf") == 0)
+            files[n_files++] = strndup(d->d_name, n - 5);
+    }
+    if (dir)
+        closedir(dir);
+    qsort(files, (size_t)n_files, sizeof files[0], by_name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_file)};
+    const char *source = getenv("GGRUN_SOURCE_DIR");
+    char path[640];
+    int st;
+
+    snprintf(folder, sizeof folder, "%s/../shared/oracles", source ? source : ".");
+    snprintf(path, sizeof path, "%s/archs/ids.txt", folder);
+    n_ids = read_ids(path, ids, 64);
+    if (n_ids < 0) {
+        printf("%s is not there\n", folder);
+        return 77;
+    }
+    list_files();
+    st = cmocka_run_group_tests(tests, NULL, NULL);
+    while (n_files)
+        free(files[--n_files]);
+    return st;
+}
