@@ -48,6 +48,8 @@ int64_t arch_dim(const struct hparams *hp, enum dim d)
         return hp->n_vocab;
     case D_ROT_HALF:
         return hp->n_rot / 2;
+    case D_HEAD_K:
+        return hp->n_embd_head_k;
     }
     return 1;
 }

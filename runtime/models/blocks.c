@@ -45,6 +45,16 @@ static struct tensor *heads(struct build *b, struct tensor *x, uint32_t d, uint3
     return op_reshape(b->g, x, 3, ne);
 }
 
+/* heads() of a projection, normalised and rotated. */
+static struct tensor *rotated(struct build *b, const struct block_attn_in *in, struct tensor *x,
+                              struct tensor *norm, uint32_t n_head)
+{
+    x = heads(b, x, b->m->hp.n_embd_head_k, n_head);
+    if (norm)
+        x = op_rms_norm(b->g, x, norm, b->m->hp.norm_eps);
+    return op_rope(b->g, x, in->pos, in->freqs, &in->rope);
+}
+
 /* The cache after this micro-batch's rows were written into it. */
 static struct tensor *store(struct build *b, const struct block_attn_in *in, struct tensor *cache,
                             struct tensor *x)
@@ -81,8 +91,7 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
 
     k = named(block_linear(b, w->k, w->k_b, x), "Kproj-%u", il);
     v = named(block_linear(b, w->v, w->v_b, x), "Vcur-%u", il);
-    k = op_rope(b->g, heads(b, k, hp->n_embd_head_k, hp->n_head_kv), in->pos, in->freqs, &in->rope);
-    named(k, "Kcur-%u", il);
+    k = named(rotated(b, in, k, w->k_norm, hp->n_head_kv), "Kcur-%u", il);
     return (struct stored){
         .k = named(store(b, in, &b->kv->k[il], k), "k_store-%u", il),
         .v = named(store(b, in, &b->kv->v[il], v), "v_store-%u", il),
@@ -98,8 +107,7 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
     struct stored kv;
 
     q = named(block_linear(b, w->q, w->q_b, x), "Qproj-%u", il);
-    q = op_rope(b->g, heads(b, q, hp->n_embd_head_k, hp->n_head), in->pos, in->freqs, &in->rope);
-    named(q, "Qcur-%u", il);
+    q = named(rotated(b, in, q, w->q_norm, hp->n_head), "Qcur-%u", il);
     kv = store_kv(b, w, in, x, il);
     y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k), load(b, kv.v, hp->n_embd_head_v),
                       in->mask, in->scale);

@@ -17,6 +17,7 @@ struct block_attn {
     struct tensor *k, *k_b; /* [n_embd, n_head_kv * n_embd_head_k] */
     struct tensor *v, *v_b; /* [n_embd, n_head_kv * n_embd_head_v] */
     struct tensor *o, *o_b; /* [n_head * n_embd_head_v, n_embd] */
+    struct tensor *q_norm, *k_norm; /* [n_embd_head_k] RMS norm of each head before RoPE, or NULL */
 };
 
 struct block_ffn {

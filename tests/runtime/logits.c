@@ -68,10 +68,13 @@ static enum status compare_row(void *ctx, uint32_t pos, const float *logits, str
 }
 
 static enum status evaluate(struct model *m, const struct devices *devs, const int32_t *ids, int n,
-                            struct compare *c, struct err *e)
+                            uint32_t n_ubatch, struct compare *c, struct err *e)
 {
-    struct session_options so = {
-        .devs = devs, .type_k = DT_F32, .type_v = DT_F32, .all_outputs = true};
+    struct session_options so = {.devs = devs,
+                                 .type_k = DT_F32,
+                                 .type_v = DT_F32,
+                                 .n_ubatch = n_ubatch,
+                                 .all_outputs = true};
     struct session *s;
     enum status st = session_new(&s, m, &so, e);
 
@@ -81,8 +84,8 @@ static enum status evaluate(struct model *m, const struct devices *devs, const i
     return st;
 }
 
-enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, int n, double *nmse,
-                    struct err *e)
+enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, int n,
+                    uint32_t n_ubatch, double *nmse, struct err *e)
 {
     struct device_options dopt = {.n_threads = 2};
     struct devices devs = {0};
@@ -108,7 +111,7 @@ enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, i
             st = err_set(e, ST_IO, "'%s' has %zu bytes", oracle, n_bytes);
     }
     if (!st)
-        st = evaluate(m, &devs, ids, n, &c, e);
+        st = evaluate(m, &devs, ids, n, n_ubatch, &c, e);
     if (!st && c.n != (uint32_t)n)
         st = err_set(e, ST_IO, "%u rows of logits, expected %d", c.n, n);
     if (!st)

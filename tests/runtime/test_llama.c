@@ -40,7 +40,7 @@ static double nmse_in_data(const char *folder, const char *name)
     data(model, rel);
     snprintf(rel, sizeof rel, "%s/%s.logits.f32", folder, name);
     data(oracle, rel);
-    if (nmse_of(model, oracle, ids, n_ids, &nmse, &e))
+    if (nmse_of(model, oracle, ids, n_ids, 0, &nmse, &e))
         fail_msg("%s: %s", name, e.msg);
     print_message("%-24s NMSE %.3g\n", name, nmse);
     return nmse;

@@ -128,7 +128,10 @@ static void test_loads(void **state)
     tiny_release(&t);
 }
 
-/* The tables themselves: each pointer of the two structs has one row, and "%d" means one per layer. */
+/*
+ * The tables themselves: a pointer of the two structs has at most one row (none: a part of a block that
+ * the architecture lacks), and "%d" means one per layer.
+ */
 static void test_tables(void **state)
 {
     (void)state;
@@ -144,7 +147,6 @@ static void test_tables(void **state)
             assert_in_range(t->slot, 0, (per_layer ? a->n_layer : a->n_globals) - 1);
             assert_int_equal(seen[per_layer][t->slot]++, 0);
         }
-        assert_int_equal(a->n_tensors, a->n_globals + a->n_layer);
     }
 }
 
@@ -313,7 +315,9 @@ static void test_files(void **state)
     assert_int_equal(
         tiny_load(&t, &(struct tiny_options){.keys = other_arch, .ctx = (void *)"llama7"}, &e),
         ST_UNSUPPORTED);
-    assert_string_equal(e.msg, "architecture 'llama7' is not supported; known are: llama");
+    assert_non_null(strstr(e.msg, "architecture 'llama7' is not supported; known are: "));
+    for (int i = 0; arch_name(i); i++)
+        assert_non_null(strstr(strstr(e.msg, "known are"), arch_name(i)));
     assert_int_equal(tiny_load(&t, &(struct tiny_options){.keys = experts, .ctx = &n_expert}, &e),
                      ST_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "'llama.expert_count' is 8"));

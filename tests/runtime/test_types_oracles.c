@@ -22,7 +22,7 @@ static void check(const char *name, double bound)
 
     snprintf(model, sizeof model, "%s/types/%s.gguf", folder, name);
     snprintf(oracle, sizeof oracle, "%s/types/%s.logits.f32", folder, name);
-    if (nmse_of(model, oracle, ids, n_ids, &nmse, &e))
+    if (nmse_of(model, oracle, ids, n_ids, 0, &nmse, &e))
         fail_msg("%s: %s", name, e.msg);
     print_message("%-8s NMSE %.3g, allowed %.3g\n", name, nmse, bound);
     assert_true(nmse <= bound);
