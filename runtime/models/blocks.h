@@ -34,6 +34,7 @@ struct block_attn_in {
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */
+    float softcap;          /* of scale q.k; 0: none */
 };
 
 /*
@@ -56,5 +57,8 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
 /* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x). */
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
                          struct tensor *x, uint32_t il);
+
+/* The graph's result: x [n_embd, n_outputs] through `w`, soft-capped where the file says so. */
+void block_logits(struct build *b, struct tensor *w, struct tensor *x);
 
 #endif

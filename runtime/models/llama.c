@@ -89,7 +89,7 @@ static void build(struct build *b)
     const struct hparams *hp = &b->m->hp;
     struct graph *g = b->g;
     struct tensor *x, *out_ids = NULL;
-    struct block_attn_in in;
+    struct block_attn_in in = {0};
 
     x = named(op_get_rows(g, w->tok_embd, input_tokens(b->in, g, b->f)), "embd");
     in.pos = input_pos(b->in, g, b->f);
