@@ -30,30 +30,33 @@ struct layer {
 
 /* clang-format off */
 static const struct arch_tensor tensors[] = {
-    {"token_embd.weight",                 G(tok_embd),       {D_EMBD, D_VOCAB}, USE_ROWS,   PLACE_INPUT},
-    {"output_norm.weight",                G(output_norm),    {D_EMBD},          USE_VECTOR, PLACE_OUTPUT},
-    {"output.weight",                     G(output),         {D_EMBD, D_VOCAB}, USE_MATRIX, PLACE_OUTPUT,
+    {"token_embd.weight",                  G(tok_embd),       {D_EMBD, D_VOCAB}, USE_ROWS,   PLACE_INPUT},
+    {"output_norm.weight",                 G(output_norm),    {D_EMBD},          USE_VECTOR, PLACE_OUTPUT},
+    {"output.weight",                      G(output),         {D_EMBD, D_VOCAB}, USE_MATRIX, PLACE_OUTPUT,
      .optional = true, .instead = "token_embd.weight"},
-    {"blk.%d.attn_norm.weight",           L(attn_norm),      {D_EMBD},          USE_VECTOR, PLACE_LAYER},
-    {"blk.%d.attn_q.weight",              L(attn.q),         {D_EMBD, D_Q},     USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.attn_q_norm.weight",         L(attn.q_norm),    {D_HEAD_K},        USE_VECTOR, PLACE_LAYER},
-    {"blk.%d.attn_k.weight",              L(attn.k),         {D_EMBD, D_K},     USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.attn_k_norm.weight",         L(attn.k_norm),    {D_HEAD_K},        USE_VECTOR, PLACE_LAYER},
-    {"blk.%d.attn_v.weight",              L(attn.v),         {D_EMBD, D_V},     USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.attn_output.weight",         L(attn.o),         {D_O, D_EMBD},     USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.post_attention_norm.weight", L(attn_post_norm), {D_EMBD},          USE_VECTOR, PLACE_LAYER},
-    {"blk.%d.ffn_norm.weight",            L(ffn_norm),       {D_EMBD},          USE_VECTOR, PLACE_LAYER},
-    {"blk.%d.ffn_gate.weight",            L(ffn.gate),       {D_EMBD, D_FF},    USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.ffn_up.weight",              L(ffn.up),         {D_EMBD, D_FF},    USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.ffn_down.weight",            L(ffn.down),       {D_FF, D_EMBD},    USE_MATRIX, PLACE_LAYER},
-    {"blk.%d.post_ffw_norm.weight",       L(ffn_post_norm),  {D_EMBD},          USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.attn_norm.weight",            L(attn_norm),      {D_EMBD},          USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.attn_q.weight",               L(attn.q),         {D_EMBD, D_Q},     USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.attn_q_norm.weight",          L(attn.q_norm),    {D_HEAD_K},        USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.attn_k.weight",               L(attn.k),         {D_EMBD, D_K},     USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.attn_k_norm.weight",          L(attn.k_norm),    {D_HEAD_K},        USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.attn_v.weight",               L(attn.v),         {D_EMBD, D_V},     USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.attn_output.weight",          L(attn.o),         {D_O, D_EMBD},     USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.post_attention_norm.weight",  L(attn_post_norm), {D_EMBD},          USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.ffn_norm.weight",             L(ffn_norm),       {D_EMBD},          USE_VECTOR, PLACE_LAYER},
+    {"blk.%d.ffn_gate.weight",             L(ffn.gate),       {D_EMBD, D_FF},    USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.ffn_up.weight",               L(ffn.up),         {D_EMBD, D_FF},    USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.ffn_down.weight",             L(ffn.down),       {D_FF, D_EMBD},    USE_MATRIX, PLACE_LAYER},
+    {"blk.%d.post_ffw_norm.weight",        L(ffn_post_norm),  {D_EMBD},          USE_VECTOR, PLACE_LAYER},
 };
 /* clang-format on */
 
 static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
 {
+    enum status st;
+
     hp->rope_base_window = 10000;
-    return hparams_read_window(hp, g, "gemma3", 6, e);
+    st = hparams_read_window(hp, g, "gemma3", 6, e);
+    return st ? st : hparams_read_softcaps(hp, g, "gemma3", e);
 }
 
 /* The 27B model, told by its depth, divides by its width per head: files have no key for it. */
@@ -111,8 +114,7 @@ static void build(struct build *b)
         x = named(op_add(g, y, x), "l_out-%u", il);
     }
     x = named(op_rms_norm(g, x, w->output_norm, eps), "result_norm");
-    b->logits = output(named(op_mul_mat(g, w->output, x), "result_output"));
-    graph_expand(g, b->logits);
+    block_logits(b, w->output, x);
 }
 
 const struct arch arch_gemma3 = {

@@ -23,6 +23,9 @@ static int n_ids;
 static void test_logits(void **state)
 {
     static const char *const names[] = {
+        "gemma-dense",
+        "gemma2-dense",
+        "gemma2-dense+softcaps",
         "gemma3-dense",
         "gemma3-dense+rope-linear",
         "gemma3-dense+window-8",
