@@ -8,15 +8,17 @@
  *                                                             view of src0 in which row ids[j] = x[j]
  * ADD, MUL    a, b                                            a (+|*) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
+ * SOFTCAP     x; cap                                          cap * tanh(x / cap)
  * RMS_NORM    x, w optional [ne0]; eps                        x / sqrt(mean(x^2 over ne0) + eps) [* w]
  * ROPE        x [d, n_head, n_tok], pos [n_tok] i32, freqs optional [n_rot/2]; struct param_rope
  * GLU         a, b same shape; kind                           act(a) * b
  * MUL_MAT     w [k, n] any type, x [k, m, ...]                [n, m, ...]: sum over k of w[k,i] x[k,j];
  *             w's outer dimensions divide x's: consecutive planes of x share one of w, as heads do
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
- *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale, softcap
  *                                                             [d_v, n_head, n_tok]:
- *             softmax over n_kv of (scale q.k + mask) times v; head h reads kv head h / (n_head/n_head_kv)
+ *             softmax over n_kv of (cap(scale q.k) + mask) times v, where cap(s) = softcap tanh(s / softcap),
+ *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv)
  */
 #ifndef GGRUN_BACKENDS_OP_H
 #define GGRUN_BACKENDS_OP_H
@@ -65,6 +67,10 @@ struct param_scale {
     float s, bias;
 };
 
+struct param_softcap {
+    float cap; /* finite, above 0 */
+};
+
 struct param_rms_norm {
     float eps;
 };
@@ -104,6 +110,7 @@ struct param_glu {
 
 struct param_flash_attn {
     float scale;
+    float softcap; /* finite, above 0; 0: none */
 };
 
 /* Parameters of t->op, read (a copy) and written; size is at most 64 bytes. */

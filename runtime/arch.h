@@ -80,6 +80,8 @@ struct arch {
     const struct arch_tensor *tensors;
     int n_tensors;
     int n_globals, n_layer; /* slots of the two structs */
+    /* Read keys that not all architectures have into hp, which holds the common ones; optional. */
+    enum status (*keys)(struct hparams *hp, const struct gguf *g, struct err *e);
     /* Refuse what the file asks for and we cannot do; optional. */
     enum status (*check)(const struct hparams *hp, const struct gguf *g, struct err *e);
     /* One micro-batch as a graph. Errors stay in b->g. */

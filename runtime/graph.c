@@ -427,6 +427,16 @@ struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias)
     return finish(g, t);
 }
 
+struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap)
+{
+    struct param_softcap p = {.cap = cap};
+    struct tensor *t = make(g, OP_SOFTCAP, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
 struct tensor *op_rms_norm(struct graph *g, struct tensor *x, struct tensor *w, float eps)
 {
     struct param_rms_norm p = {.eps = eps};
@@ -463,9 +473,9 @@ struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x)
 }
 
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale)
+                             struct tensor *mask, float scale, float softcap)
 {
-    struct param_flash_attn p = {.scale = scale};
+    struct param_flash_attn p = {.scale = scale, .softcap = softcap};
     struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
 
     if (t)

@@ -104,12 +104,13 @@ struct tensor *op_set_rows(struct graph *g, struct tensor *a, struct tensor *x, 
 struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias);
+struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap);
 struct tensor *op_rms_norm(struct graph *g, struct tensor *x, struct tensor *w, float eps);
 struct tensor *op_rope(struct graph *g, struct tensor *x, struct tensor *pos, struct tensor *freqs,
                        const struct param_rope *r);
 struct tensor *op_glu(struct graph *g, struct tensor *a, struct tensor *b, enum glu_kind kind);
 struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale);
+                             struct tensor *mask, float scale, float softcap);
 
 #endif

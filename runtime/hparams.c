@@ -292,3 +292,57 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
         read_vocab_size(&k, hp);
     return k.st;
 }
+
+/* ---- keys that some architectures share ---- */
+
+/* Layers 0 .. period - 2 of each period have a window, the last one none. */
+static void set_pattern(struct hparams *hp, uint32_t period)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++)
+        hp->windowed[il] = period == 0 || il % period < period - 1;
+}
+
+static void read_pattern(struct keys *k, struct hparams *hp, uint32_t period)
+{
+    const struct gguf_kv *kv = gguf_find(k->g, full_key(k, "attention.sliding_window_pattern"));
+
+    if (k->st)
+        return;
+    if (!kv || kv->type != GGUF_ARR) {
+        get_u32(k, "attention.sliding_window_pattern", false, 0, LAYERS_MAX, &period);
+        set_pattern(hp, period);
+        return;
+    }
+    if ((!gguf_type_is_int(kv->elem) && kv->elem != GGUF_BOOL) || kv->n != hp->n_layer) {
+        k->st = err_set(k->e, ST_MODEL,
+                        "key '%s' is an array of %llu %s, expected one boolean per layer (%u)",
+                        k->key, (unsigned long long)kv->n, gguf_type_name(kv->elem), hp->n_layer);
+        return;
+    }
+    for (uint32_t il = 0; il < hp->n_layer; il++)
+        hp->windowed[il] = gguf_kv_int(kv, il) != 0;
+}
+
+enum status hparams_read_window(struct hparams *hp, const struct gguf *g, const char *arch,
+                                uint32_t period, struct err *e)
+{
+    struct keys k = {.g = g, .arch = arch, .e = e};
+
+    get_u32(&k, "attention.sliding_window", false, 0, UINT32_MAX, &hp->n_window);
+    get_f32(&k, "rope.freq_base_swa", false, false, &hp->rope_base_window);
+    if (hp->n_window > INT32_MAX)
+        hp->n_window = 0;
+    if (!k.st && hp->n_window)
+        read_pattern(&k, hp, period);
+    return k.st;
+}
+
+enum status hparams_read_softcaps(struct hparams *hp, const struct gguf *g, const char *arch,
+                                  struct err *e)
+{
+    struct keys k = {.g = g, .arch = arch, .e = e};
+
+    get_f32(&k, "attn_logit_softcapping", false, true, &hp->softcap_attn);
+    get_f32(&k, "final_logit_softcapping", false, true, &hp->softcap_logits);
+    return k.st;
+}

@@ -34,6 +34,12 @@ struct hparams {
     float rope_attn_factor;   /* <arch>.rope.scaling.attn_factor; default 1 */
     float yarn_ext_factor;    /* default 1 for yarn, else 0 */
     float yarn_beta_fast, yarn_beta_slow; /* defaults 32, 1 */
+
+    /* Sliding windows, of architectures that call hparams_read_window; else no layer has one. */
+    uint32_t n_window;     /* positions that a windowed layer sees, the token's own among them; 0: all */
+    bool windowed[LAYERS_MAX]; /* [n_layer] */
+    float rope_base_window;    /* RoPE of windowed layers: <arch>.rope.freq_base_swa */
+    float softcap_attn, softcap_logits; /* 0: none; of architectures that call hparams_read_softcaps */
     float yarn_log_mul;       /* <arch>.rope.scaling.yarn_log_multiplier; default 0 */
     bool rope_finetuned;      /* <arch>.rope.scaling.finetuned; default true */
     uint32_t rope_sections[4]; /* <arch>.rope.dimension_sections: pairs per axis; default 0 */
@@ -47,5 +53,16 @@ struct hparams {
 
 /* Read and check; every error names the key, the value found and the range or relation expected. */
 enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e);
+
+/*
+ * <arch>.attention.sliding_window and .sliding_window_pattern (one boolean per layer, or a period n: all
+ * layers have a window but every n-th). hp holds the defaults of n_window and rope_base_window; `period` is
+ * the pattern's. n_window 0 or 1 << 31 and above: no layer has a window.
+ */
+enum status hparams_read_window(struct hparams *hp, const struct gguf *g, const char *arch,
+                                uint32_t period, struct err *e);
+/* <arch>.attn_logit_softcapping and .final_logit_softcapping; hp holds the defaults. */
+enum status hparams_read_softcaps(struct hparams *hp, const struct gguf *g, const char *arch,
+                                  struct err *e);
 
 #endif

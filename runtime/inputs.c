@@ -97,7 +97,9 @@ static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_fa
     return t->ne[0] == f->n_kv ? REUSE_OK : REUSE_KV_LENGTH;
 }
 
-static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
+/* n_window: UINT32_MAX for all positions. */
+static enum status set_masks(struct tensor *t, const struct input_data *d, uint32_t n_window,
+                             struct err *e)
 {
     const uint16_t f16_minus_inf = 0xfc00;
     uint32_t n_kv = (uint32_t)t->ne[0];
@@ -107,7 +109,7 @@ static enum status set_mask(struct tensor *t, const struct input_data *d, struct
         enum status st;
 
         for (uint32_t c = 0; c < n_kv; c++)
-            d->row[c] = kv_cell_visible(&d->kv->cells[c], seq, pos) ? 0 : f16_minus_inf;
+            d->row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
         st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
         if (st)
             return st;
@@ -115,9 +117,27 @@ static enum status set_mask(struct tensor *t, const struct input_data *d, struct
     return ST_OK;
 }
 
+static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return set_masks(t, d, UINT32_MAX, e);
+}
+
+static enum status set_window_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return set_masks(t, d, d->kv->n_window, e);
+}
+
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
 {
     static const struct input_ops ops = {"KQ_mask", fits_mask, set_mask};
+    int64_t ne[2] = {f->n_kv, f->n_tokens};
+
+    return input_add(l, g, &ops, DT_F16, 2, ne);
+}
+
+struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"KQ_mask_window", fits_mask, set_window_mask};
     int64_t ne[2] = {f->n_kv, f->n_tokens};
 
     return input_add(l, g, &ops, DT_F16, 2, ne);

@@ -45,6 +45,8 @@ struct tensor *input_tokens(struct inputs *l, struct graph *g, const struct reus
 struct tensor *input_pos(struct inputs *l, struct graph *g, const struct reuse_facts *f);     /* [n_tokens] i32 */
 struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_tokens] i64 cell of each token */
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);    /* [n_kv, n_tokens] f16, 0 or -inf */
+/* The mask of layers with a window of kv->n_window positions: as KQ_mask, less what lies before it. */
+struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_outputs] i32 */
 /* The same for any ops: t is [ne...] of the type. */
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,

@@ -92,7 +92,10 @@ enum status kvcache_init(struct kvcache *kv, const struct hparams *hp, const str
 {
     enum status st;
 
-    *kv = (struct kvcache){.n_layer = hp->n_layer, .n_ctx = o->n_ctx, .n_rows_max = o->n_ubatch};
+    *kv = (struct kvcache){.n_layer = hp->n_layer,
+                           .n_ctx = o->n_ctx,
+                           .n_window = hp->n_window,
+                           .n_rows_max = o->n_ubatch};
     kv->n_cells = (o->n_ctx + KV_PAD - 1) / KV_PAD * KV_PAD;
     kv->k = mem_array(kv->n_layer, sizeof *kv->k);
     kv->v = mem_array(kv->n_layer, sizeof *kv->v);

@@ -29,6 +29,7 @@ struct kvcache {
     uint32_t n_layer;
     uint32_t n_ctx;         /* tokens it may hold */
     uint32_t n_cells;       /* n_ctx rounded up to KV_PAD */
+    uint32_t n_window;      /* positions that windowed layers see; 0: no such layers. All are kept */
     struct tensor *k, *v;   /* [n_layer] owned; bound */
     struct kv_cell *cells;  /* [n_cells]; NULL when dry */
     uint32_t n_occupied;    /* cells that are not free */
@@ -68,6 +69,12 @@ uint32_t kvcache_n_kv(const struct kvcache *kv);
 static inline bool kv_cell_visible(const struct kv_cell *c, int32_t seq, int32_t pos)
 {
     return c->pos >= 0 && c->pos <= pos && (c->seqs >> seq & 1);
+}
+/* The same in a layer with a window: the last n_window positions up to pos. */
+static inline bool kv_cell_in_window(const struct kv_cell *c, int32_t seq, int32_t pos,
+                                     uint32_t n_window)
+{
+    return kv_cell_visible(c, seq, pos) && (uint32_t)(pos - c->pos) < n_window;
 }
 
 #endif

@@ -29,6 +29,7 @@ static const struct cpu_op *const table[OP_COUNT] = {
     [OP_ADD] = &cpu_op_add,
     [OP_MUL] = &cpu_op_mul,
     [OP_SCALE] = &cpu_op_scale,
+    [OP_SOFTCAP] = &cpu_op_softcap,
     [OP_RMS_NORM] = &cpu_op_rms_norm,
     [OP_ROPE] = &cpu_op_rope,
     [OP_GLU] = &cpu_op_glu,

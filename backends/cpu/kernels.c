@@ -184,15 +184,18 @@ static void transpose(const float *src, size_t lds, int n_i, int n_j, float *dst
  * two halves, so that results are right down to the subnormals; from 89 up they are infinite, below
  * -105 zero. NaN stays.
  */
-static inline vf vf_exp(vf x)
+struct exp_parts {
+    vf p; /* exp(r) - 1, small where r is */
+    vi n;
+};
+
+static inline struct exp_parts vf_exp_parts(vf x)
 {
     const vf shift = vf_set1(0x1.8p23f); /* adding it leaves the nearest integer in the low bits */
     vf t, n, r, p;
-    vi ni, half;
 
     x = vf_max(vf_set1(-105.0f), vf_min(vf_set1(89.0f), x));
     t = vf_add(vf_mul(x, vf_set1(0x1.715476p+0f)), shift); /* 1 / ln 2 */
-    ni = vi_sub(vf_bits(t), vf_bits(shift));
     n = vf_sub(t, shift);
     r = vf_sub(x, vf_mul(n, vf_set1(0x1.63p-1f)));       /* ln 2, upper 9 bits */
     r = vf_sub(r, vf_mul(n, vf_set1(-0x1.bd0106p-13f))); /* ln 2, the rest */
@@ -203,9 +206,30 @@ static inline vf vf_exp(vf x)
     p = vf_add(vf_mul(p, r), vf_set1(1.0f / 6));
     p = vf_add(vf_mul(p, r), vf_set1(0.5f));
     p = vf_add(vf_mul(vf_mul(r, r), p), r);
-    p = vf_add(p, vf_set1(1.0f));
-    half = vi_half(ni);
-    return vf_mul(vf_mul(p, vi_pow2(half)), vi_pow2(vi_sub(ni, half)));
+    return (struct exp_parts){p, vi_sub(vf_bits(t), vf_bits(shift))};
+}
+
+static inline vf vf_exp(vf x)
+{
+    struct exp_parts e = vf_exp_parts(x);
+    vf p = vf_add(e.p, vf_set1(1.0f));
+    vi half = vi_half(e.n);
+
+    return vf_mul(vf_mul(p, vi_pow2(half)), vi_pow2(vi_sub(e.n, half)));
+}
+
+/*
+ * tanh(x) = t / (t + 2), t = exp(2 x) - 1 = 2^n (exp(r) - 1) + (2^n - 1): nothing cancels near 0, where
+ * n is 0. From |x| = 20 up the result is 1 in float, and limits keep 2^n in range. NaN stays.
+ */
+static inline vf vf_tanh(vf x)
+{
+    vf x2 = vf_max(vf_set1(-40.0f), vf_min(vf_set1(40.0f), vf_add(x, x)));
+    struct exp_parts e = vf_exp_parts(x2);
+    vf scale = vi_pow2(e.n);
+    vf t = vf_add(vf_mul(scale, e.p), vf_sub(scale, vf_set1(1.0f)));
+
+    return vf_div(t, vf_add(t, vf_set1(2.0f)));
 }
 
 static void exp_f32(const float *x, float *y, int64_t n)
@@ -216,6 +240,19 @@ static void exp_f32(const float *x, float *y, int64_t n)
         vf_store(y + i, vf_exp(vf_load(x + i)));
     if (i < n)
         vf_store_n(y + i, vf_exp(vf_load_n(x + i, (int)(n - i))), (int)(n - i));
+}
+
+static void softcap(const float *x, float *y, float scale, float cap, int64_t n)
+{
+    const vf s = vf_set1(scale / cap), c = vf_set1(cap);
+    int64_t i = 0;
+
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i, vf_mul(vf_tanh(vf_mul(vf_load(x + i), s)), c));
+    if (i < n) {
+        int m = (int)(n - i);
+        vf_store_n(y + i, vf_mul(vf_tanh(vf_mul(vf_load_n(x + i, m), s)), c), m);
+    }
 }
 
 static inline vf vf_silu(vf a)
@@ -292,6 +329,7 @@ const struct cpu_kernels CAT(cpu_kernels_, ISA) = {
     .transpose = transpose,
     .softmax = softmax,
     .exp = exp_f32,
+    .softcap = softcap,
     .swiglu = swiglu,
     .geglu = geglu,
 };

@@ -49,6 +49,8 @@ struct cpu_kernels {
     float (*softmax)(float *s, const float *mask, float scale, int n, float *max);
     /* y = exp(x); at most 1.5 units in the last place off; may be done in place. */
     void (*exp)(const float *x, float *y, int64_t n);
+    /* y = cap * tanh(scale * x / cap), cap > 0; relative error a few units; may be done in place. */
+    void (*softcap)(const float *x, float *y, float scale, float cap, int64_t n);
     /* y = a / (1 + exp(-a)) * b and y = gelu(a) * b; y may be a or b. */
     void (*swiglu)(const float *a, const float *b, float *y, int64_t n);
     void (*geglu)(const float *a, const float *b, float *y, int64_t n);

@@ -1,5 +1,5 @@
 /*
- * FLASH_ATTN: softmax(scale q k + mask) v without the matrix of scores.
+ * FLASH_ATTN: softmax(cap(scale q k) + mask) v without the matrix of scores.
  *
  * Positions are taken in chunks of CHUNK, counted from 0, with the running maximum m, sum l and
  * output o of each query; the result is o / l:
@@ -45,7 +45,7 @@ struct attn {
     int n_tile;     /* tokens per item */
     int max_query;  /* n_group * n_tile */
     int64_t n_kv, n_tok;
-    float scale;
+    float scale, softcap; /* softcap 0: none */
 };
 
 static struct attn attn_of(const struct tensor *t)
@@ -55,6 +55,7 @@ static struct attn attn_of(const struct tensor *t)
 
     op_param_get(t, &p);
     a.scale = p.scale;
+    a.softcap = p.softcap;
     a.d = (int)a.q->ne[0];
     a.dv = (int)a.v->ne[0];
     a.d_pad = (a.d + 3) & ~3;
@@ -184,16 +185,19 @@ static bool has_nonfinite(const float *x, size_t n)
     return found;
 }
 
-/* Scores become weights; m, l and o follow the new maximum. */
+/* Scores, capped where asked, become weights; m, l and o follow the new maximum. */
 static void weigh(const struct cpu_task *k, const struct attn *a, const struct item *it,
                   struct room *r)
 {
     int n_q = it->n_h * it->n_i;
+    float scale = a->softcap > 0 ? 1 : a->scale;
 
+    if (a->softcap > 0)
+        k->isa->kernels->softcap(r->s, r->s, a->scale, a->softcap, (int64_t)n_q * CHUNK);
     for (int x = 0; x < n_q; x++) {
         float before = r->m[x];
-        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, r->mask + x / it->n_h * CHUNK,
-                                             a->scale, CHUNK, &r->m[x]);
+        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, r->mask + x / it->n_h * CHUNK, scale,
+                                             CHUNK, &r->m[x]);
         r->corr[x] = before == r->m[x] ? 0 : before - r->m[x]; /* no -inf minus -inf */
     }
     k->isa->kernels->exp(r->corr, r->corr, n_q);

@@ -1,5 +1,5 @@
 /*
- * ADD, MUL, SCALE, GLU: rows are divided among the threads. A result may lie exactly over a source.
+ * ADD, MUL, SCALE, SOFTCAP, GLU: rows are divided among the threads. A result may lie exactly over a source.
  */
 #include "backends/cpu/ops.h"
 
@@ -96,6 +96,22 @@ static void scale_run(const struct cpu_task *k, const struct tensor *t)
 }
 
 const struct cpu_op cpu_op_scale = {.supports = scale_supports, .run = scale_run};
+
+/* ---- SOFTCAP ---- */
+
+static void softcap_run(const struct cpu_task *k, const struct tensor *t)
+{
+    struct param_softcap p;
+    int64_t from, to;
+
+    op_param_get(t, &p);
+    task_range(k, tensor_rows(t), &from, &to);
+    for (int64_t r = from; r < to; r++)
+        k->isa->kernels->softcap(row_at(t->src[0], r), row_at(t, r), 1, p.cap, t->ne[0]);
+}
+
+const struct cpu_op cpu_op_softcap = {
+    .supports = scale_supports, .run = softcap_run, .isa_in_name = true};
 
 /* ---- GLU ---- */
 

@@ -169,7 +169,7 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
     named(q, "Qcur-%u", il);
     kv = store_kv(b, w, in, &p, il);
     y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k), load(b, kv.v, hp->n_embd_head_v),
-                      in->mask, in->scale);
+                      in->mask, in->scale, in->softcap);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
     return named(block_linear(b, w->o, w->o_b, y), "attn_out-%u", il);
 }
@@ -200,4 +200,15 @@ struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_ki
     named(up, "ffn_up-%u", il);
     y = named(op_glu(b->g, gate, up, kind), "ffn_act-%u", il);
     return named(block_linear(b, w->down, w->down_b, y), "ffn_out-%u", il);
+}
+
+void block_logits(struct build *b, struct tensor *w, struct tensor *x)
+{
+    const struct hparams *hp = &b->m->hp;
+
+    x = op_mul_mat(b->g, w, x);
+    if (hp->softcap_logits > 0)
+        x = op_softcap(b->g, named(x, "logits"), hp->softcap_logits);
+    b->logits = output(named(x, "result_output"));
+    graph_expand(b->g, b->logits);
 }

@@ -36,6 +36,7 @@ struct block_attn_in {
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */
+    float softcap;          /* of scale q.k; 0: none */
     struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
     bool no_rope;           /* positions are not encoded */
     bool norm_after_rope;   /* norms of heads come after RoPE */
@@ -62,5 +63,8 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
 /* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x). */
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
                          struct tensor *x, uint32_t il);
+
+/* The graph's result: x [n_embd, n_outputs] through `w`, soft-capped where the file says so. */
+void block_logits(struct build *b, struct tensor *w, struct tensor *x);
 
 #endif

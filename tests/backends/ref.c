@@ -102,6 +102,20 @@ static void ref_scale(const struct tensor *t, double *out, double *size)
     }
 }
 
+static void ref_softcap(const struct tensor *t, double *out, double *size)
+{
+    struct param_softcap p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        *out = (double)p.cap * tanh(ref_at(t->src[0], i0, i1, i2, i3) / (double)p.cap);
+        if (size)
+            *size++ = fabs(*out);
+        out++;
+    }
+}
+
 static void ref_glu(const struct tensor *t, double *out, double *size)
 {
     struct param_glu p;
@@ -217,7 +231,10 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
                 double m = ref_at(mask, j, tok, 0, 0), s = 0;
                 for (int64_t i = 0; i < q->ne[0] && m != -INFINITY; i++)
                     s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, j, 0);
-                w[j] = m == -INFINITY ? m : s * (double)p.scale + m;
+                s *= (double)p.scale;
+                if (p.softcap > 0)
+                    s = (double)p.softcap * tanh(s / (double)p.softcap);
+                w[j] = m == -INFINITY ? m : s + m;
                 max = fmax(max, w[j]);
             }
             for (int64_t j = 0; j < n_kv; j++) {
@@ -251,6 +268,9 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_SCALE:
         ref_scale(t, out, size);
+        break;
+    case OP_SOFTCAP:
+        ref_softcap(t, out, size);
         break;
     case OP_GLU:
         ref_glu(t, out, size);

@@ -279,6 +279,30 @@ static void test_scale(void **state)
     }
 }
 
+static void test_softcap(void **state)
+{
+    static const float scales[] = {1e-6f, 1, 10, 1000, 3e38f};
+    struct tensor *x, *y;
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 5 * N_WIDTH; i++) {
+        x = fx_random(fx_tensor(DT_F32, widths[i / 5], 5, 2, 1, 8), scales[i % 5]);
+        y = fx_op(OP_SOFTCAP, &(struct param_softcap){i % 2 ? 30 : 0.7f}, 4, x, NULL, NULL, NULL);
+        check(y, 6);
+        check_threads(y);
+        fx_end();
+    }
+    x = fx_tensor(DT_F32, 4, 1, 1, 1, 0);
+    memcpy(x->data, (float[]){INFINITY, -INFINITY, NAN, -0.0f}, 16);
+    y = fx_op(OP_SOFTCAP, &(struct param_softcap){30}, 4, x, NULL, NULL, NULL);
+    fx_run(dev, y, 0);
+    assert_true(*fx_f32(y, 0, 0) == 30 && *fx_f32(y, 1, 0) == -30 && isnan(*fx_f32(y, 2, 0)));
+    assert_true(*fx_f32(y, 3, 0) == 0);
+    fx_end();
+}
+
 static void test_glu(void **state)
 {
     static const float scales[] = {1, 10, 100, 3e38f};
@@ -324,7 +348,7 @@ static void test_in_place(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int op = 0; op < 6; op++) {
+    for (int op = 0; op < 7; op++) {
         ta = fx_random(fx_tensor(DT_F32, 20, 1, 2, 1, 0), 2);
         tb = fx_random(fx_tensor(DT_F32, 20, 1, 2, 1, 0), 2);
         struct tensor *pos = fx_tensor(DT_I32, 2, 1, 1, 1, 0), *w = part(tb, 0, 1);
@@ -335,7 +359,8 @@ static void test_in_place(void **state)
             : op == 1 ? fx_op(OP_MUL, NULL, 0, ta, tb, NULL, NULL)
             : op == 2 ? fx_op(OP_SCALE, &(struct param_scale){2, 1}, 8, ta, NULL, NULL, NULL)
             : op == 3 ? fx_op(OP_GLU, &(struct param_glu){GLU_GEGLU}, 4, ta, tb, NULL, NULL)
-            : op == 4 ? fx_op(OP_RMS_NORM, &(struct param_rms_norm){1e-5f}, 4, ta, w, NULL, NULL)
+            : op == 4 ? fx_op(OP_SOFTCAP, &(struct param_softcap){2}, 4, ta, NULL, NULL, NULL)
+            : op == 5 ? fx_op(OP_RMS_NORM, &(struct param_rms_norm){1e-5f}, 4, ta, w, NULL, NULL)
                       : fx_op(OP_ROPE, &rope, sizeof rope, ta, pos, NULL, NULL);
         fx_run(dev, y, 0);
         memcpy(want, y->data, sizeof want);
@@ -523,10 +548,11 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
 }
 
 static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
-                           struct tensor *mask)
+                           struct tensor *mask, float softcap)
 {
-    return fx_op(OP_FLASH_ATTN, &(struct param_flash_attn){1 / sqrtf((float)q->ne[0])}, 4, q, k, v,
-                 mask);
+    struct param_flash_attn p = {1 / sqrtf((float)q->ne[0]), softcap};
+
+    return fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
 }
 
 static const struct attn_shape attn_shapes[] = {
@@ -542,11 +568,12 @@ static void test_attn(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (size_t i = 0; i < N_ATTN; i++) {
-        const struct attn_shape *s = &attn_shapes[i];
+    for (size_t i = 0; i < 2 * N_ATTN; i++) {
+        const struct attn_shape *s = &attn_shapes[i / 2];
         struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
-        struct tensor *y = attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
-                                kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s));
+        struct tensor *y =
+            attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
+                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), i % 2 ? 0.75f : 0);
         check(y, 60);
         check_threads(y);
         fx_end();
@@ -561,6 +588,7 @@ static void test_attn_invariance(void **state)
         skip();
     for (size_t i = 0; i < N_ATTN; i++) {
         struct attn_shape s = attn_shapes[i], padded = s;
+        float cap = i % 2 ? 1.5f : 0;
         struct tensor *q = fx_random(fx_tensor(DT_F32, s.d, s.n_head, s.n_tok, 1, 8), 3);
         struct tensor *k, *v, *mask, *wide, *y, *one;
 
@@ -583,17 +611,17 @@ static void test_attn_invariance(void **state)
                 else
                     memcpy(p, &(uint16_t){0xfc00}, 2);
             }
-        one = attn(q, k, v, wide);
+        one = attn(q, k, v, wide, cap);
         fx_run(dev, one, 0);
         k->ne[2] = v->ne[2] = s.n_kv;
-        y = attn(q, k, v, mask);
+        y = attn(q, k, v, mask, cap);
         fx_run(dev, y, 0);
         assert_memory_equal(one->data, y->data, tensor_bytes(y));
         for (int t = 0; t < s.n_tok; t++) {
             struct tensor *q1 = part(q, 0, s.n_head), *m1 = part(mask, t, 1);
             q1->data = (char *)q->data + (size_t)t * q->nb[2];
             q1->ne[2] = 1;
-            one = attn(q1, k, v, m1);
+            one = attn(q1, k, v, m1, cap);
             fx_run(dev, one, 0);
             assert_memory_equal(one->data, (char *)y->data + (size_t)t * y->nb[2],
                                 tensor_bytes(one));
@@ -623,7 +651,7 @@ static void test_attn_masked(void **state)
         *fx_f32(mask, j, 1) = -INFINITY;
         *fx_f32(mask, j, 2) = 0;
     }
-    y = attn(q, k, v, mask);
+    y = attn(q, k, v, mask, 0);
     check(y, 60);
     *(float *)((char *)v->data + 70 * v->nb[2]) = INFINITY;
     *(float *)((char *)k->data + 80 * k->nb[2]) = NAN;
@@ -642,9 +670,9 @@ static void test_attn_masked(void **state)
 /* Every op that computes something is supported and tested above; its kernels have names. */
 static void test_table(void **state)
 {
-    static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,  OP_ADD,
-                                     OP_MUL,  OP_SCALE,    OP_GLU,       OP_RMS_NORM,
-                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN};
+    static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,
+                                     OP_MUL,  OP_SCALE,    OP_GLU,        OP_RMS_NORM,
+                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP};
 
     (void)state;
     if (!dev)
@@ -727,6 +755,7 @@ int main(int argc, char **argv)
         test_far_rows,
         test_add_mul,
         test_scale,
+        test_softcap,
         test_glu,
         test_rms_norm,
         test_in_place,
@@ -748,6 +777,7 @@ int main(int argc, char **argv)
         "far_rows",
         "add_mul",
         "scale",
+        "softcap",
         "glu",
         "rms_norm",
         "in_place",

@@ -1,34 +1,59 @@
 #!/usr/bin/env python3
-"""SmolLM2 through the program: a sensible answer, and the same bytes however it is computed.
+"""Real models through the program: a sensible answer, and the same bytes however it is computed.
 
-Usage: real_model.py GGRUN. Needs SmolLM2-135M-Instruct.Q4_1.gguf (scripts/get-models).
+Usage: real_model.py GGRUN. Needs the models that scripts/get-models fetches.
 """
+import json
 import os
 import subprocess
 import sys
 
 ggrun = sys.argv[1]
 models = os.environ.get("GGRUN_MODELS", os.path.expanduser("~/.cache/ggrun"))
-smol = os.path.join(models, "SmolLM2-135M-Instruct.Q4_1.gguf")
-if not os.path.exists(smol):
-    print("SmolLM2 is not here; scripts/get-models fetches it")
-    sys.exit(77)
+bad = False
+
+WAYS = (["-t", "1"], ["-t", "2"], ["-ub", "1"], ["-ub", "7"], ["-ub", "512"], ["--no-reuse"], ["--check-reuse"],
+        ["-b", "3"], ["--no-mmap"])
+# More than the 512 positions of Gemma's windows.
+LONG = "The capital of Italy is Rome. " + "One, two, three, four, five, six, seven, eight. " * 36 + "The capital of France is"
+CASES = (
+    ("SmolLM2-135M-Instruct.Q4_1.gguf", "The capital of France is", b"Paris", WAYS),
+    ("gemma-3-270m-q4_k_m.gguf", "The capital of Italy is Rome. The capital of France is", b"Paris", WAYS),
+    ("gemma-3-270m-q4_k_m.gguf", LONG, b"", (["-ub", "100"], ["-ub", "7", "-t", "1"])),
+)
 
 
 def run(*args):
-    r = subprocess.run([ggrun, "-m", smol, "-n", "16", "--temp", "0", *args], capture_output=True, timeout=300)
+    r = subprocess.run([ggrun, *args], capture_output=True, timeout=300)
     assert r.returncode == 0, r.stderr.decode()
     return r.stdout
 
 
-prompt = "The capital of France is"
-want = run("-p", prompt)
-print(want.decode())
-bad = b"Paris" not in want
-for args in (["-t", "1"], ["-t", "2"], ["-ub", "1"], ["-ub", "7"], ["-ub", "512"], ["--no-reuse"], ["--check-reuse"],
-             ["-b", "3"], ["--no-mmap"]):
-    got = run("-p", prompt, *args)
-    if got != want:
-        print(f"{args}: {got!r}, expected {want!r}")
-        bad = True
-sys.exit(1 if bad else 0)
+def fail(text):
+    global bad
+    print(text)
+    bad = True
+
+
+missing = sorted({m for m, *_ in CASES if not os.path.exists(os.path.join(models, m))})
+for name in missing:
+    print(f"{name} is not here; scripts/get-models fetches it")
+for name, prompt, word, ways in CASES:
+    if name in missing:
+        continue
+    base = ["-m", os.path.join(models, name), "-n", "16", "--temp", "0", "-p", prompt]
+    want = run(*base)
+    print(name, want.decode())
+    if word not in want:
+        fail(f"{word!r} is not in the answer")
+    for args in ways:
+        got = run(*base, *args)
+        if got != want:
+            fail(f"{name} {args}: {got!r}, expected {want!r}")
+
+gemma = "gemma-3-270m-q4_k_m.gguf"
+if gemma not in missing:
+    ids = json.loads(run("tokenize", "-m", os.path.join(models, gemma), LONG, "--json"))
+    if ids.count(2) != 1 or ids[0] != 2 or len(ids) < 560:
+        fail(f"{len(ids)} ids with {ids.count(2)} begin-of-text tokens: {ids[:5]}")
+sys.exit(1 if bad else 77 if missing else 0)

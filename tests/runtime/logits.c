@@ -71,9 +71,9 @@ static enum status evaluate(struct model *m, const struct devices *devs, const i
                             uint32_t n_ubatch, struct compare *c, struct err *e)
 {
     struct session_options so = {.devs = devs,
-                                 .n_ubatch = n_ubatch,
                                  .type_k = DT_F32,
                                  .type_v = DT_F32,
+                                 .n_ubatch = n_ubatch,
                                  .all_outputs = true};
     struct session *s;
     enum status st = session_new(&s, m, &so, e);

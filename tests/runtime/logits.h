@@ -14,8 +14,8 @@ int read_ids(const char *path, int32_t *ids, int max);
 char *read_file(const char *path, size_t *n);
 
 /*
- * Evaluate ids in micro-batches of n_ubatch (0: the default) with an F32 cache and give sum((a-b)^2) / sum(b^2) against the little-endian f32
- * rows in `oracle`.
+ * Evaluate ids in micro-batches of n_ubatch (0: the default) with an F32 cache and give
+ * sum((a-b)^2) / sum(b^2) against the little-endian f32 rows in `oracle`.
  */
 enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, int n,
                     uint32_t n_ubatch, double *nmse, struct err *e);

@@ -218,6 +218,100 @@ static void test_per_layer(void **state)
     assert_int_equal(hp.n_ff, 80);
 }
 
+/* The keys of windows; the period is 6 where the file says nothing. */
+static enum status read_window(struct gguf_writer *w, struct hparams *hp, struct err *e)
+{
+    struct gguf *g;
+    enum status st;
+    void *bytes;
+    size_t n;
+
+    gguf_put_u32(w, "llama.block_count", 12);
+    assert_int_equal(gguf_write_memory(w, &bytes, &n, e), ST_OK);
+    assert_int_equal(gguf_open_memory(&g, bytes, n, "test", e), ST_OK);
+    e->msg[0] = 0;
+    st = hparams_read(hp, g, "llama", e);
+    hp->rope_base_window = 10000;
+    hp->softcap_attn = 50;
+    if (!st)
+        st = hparams_read_window(hp, g, "llama", 6, e);
+    if (!st)
+        st = hparams_read_softcaps(hp, g, "llama", e);
+    gguf_close(g);
+    gguf_writer_free(w);
+    mem_free(bytes);
+    return st;
+}
+
+static struct gguf_writer *window_writer(uint32_t n_window)
+{
+    struct gguf_writer *w = writer("llama.block_count");
+
+    gguf_put_u32(w, "llama.attention.sliding_window", n_window);
+    return w;
+}
+
+static void test_window_period(void **state)
+{
+    struct gguf_writer *w;
+    struct hparams hp;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(read_window(window_writer(0), &hp, &e), ST_OK);
+    assert_int_equal(hp.n_window, 0);
+    for (int il = 0; il < 12; il++)
+        assert_false(hp.windowed[il]);
+    assert_true(hp.rope_base_window == 10000);
+
+    for (uint32_t period = 0; period <= 6; period++) {
+        w = window_writer(512);
+        if (period < 6)
+            gguf_put_u32(w, "llama.attention.sliding_window_pattern", period);
+        gguf_put_f32(w, "llama.rope.freq_base_swa", 5000);
+        assert_int_equal(read_window(w, &hp, &e), ST_OK);
+        assert_int_equal(hp.n_window, 512);
+        assert_true(hp.rope_base_window == 5000);
+        for (uint32_t il = 0; il < 12; il++)
+            assert_int_equal(hp.windowed[il], period == 0 || (il + 1) % period != 0);
+    }
+}
+
+static void test_window_per_layer(void **state)
+{
+    const uint8_t rows[13] = {1, 0, 0, 1};
+    struct hparams hp;
+    struct err e;
+
+    (void)state;
+    for (size_t n = 11; n <= 13; n++) {
+        struct gguf_writer *w = window_writer(512);
+
+        gguf_put_arr(w, "llama.attention.sliding_window_pattern", GGUF_BOOL, rows, n);
+        assert_int_equal(read_window(w, &hp, &e), n == 12 ? ST_OK : ST_MODEL);
+        for (size_t il = 0; il < 12 && n == 12; il++)
+            assert_int_equal(hp.windowed[il], rows[il]);
+        if (n != 12)
+            assert_non_null(strstr(e.msg, "expected one boolean per layer (12)"));
+    }
+}
+
+static void test_softcaps(void **state)
+{
+    struct gguf_writer *w = window_writer(0);
+    struct hparams hp;
+    struct err e;
+
+    (void)state;
+    gguf_put_f32(w, "llama.final_logit_softcapping", 30);
+    assert_int_equal(read_window(w, &hp, &e), ST_OK);
+    assert_true(hp.softcap_attn == 50 && hp.softcap_logits == 30);
+    w = window_writer(0);
+    gguf_put_f32(w, "llama.attn_logit_softcapping", -1);
+    assert_int_equal(read_window(w, &hp, &e), ST_MODEL);
+    assert_non_null(strstr(e.msg, "'llama.attn_logit_softcapping' is -1, expected"));
+}
+
 static void test_scaling(void **state)
 {
     struct gguf_writer *w;
@@ -354,11 +448,12 @@ static void test_vocab_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_floats),     cmocka_unit_test(test_types),
-        cmocka_unit_test(test_per_layer),  cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_sections),   cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_vocab_size),
+        cmocka_unit_test(test_defaults),         cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_floats),           cmocka_unit_test(test_types),
+        cmocka_unit_test(test_per_layer),        cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_vocab_size),       cmocka_unit_test(test_window_period),
+        cmocka_unit_test(test_window_per_layer), cmocka_unit_test(test_softcaps),
+        cmocka_unit_test(test_sections),         cmocka_unit_test(test_scales),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,12 @@ static void test_sequences(void **state)
     assert_false(kv_cell_visible(&kv.cells[3], 63, 9)); /* another's */
     assert_true(kv_cell_visible(&kv.cells[13], 63, 9));
     assert_false(kv_cell_visible(&kv.cells[20], 0, 999)); /* free */
+    /* a window of n: the token's own position and n - 1 before */
+    for (uint32_t n = 1; n <= 10; n++) {
+        assert_int_equal(kv_cell_in_window(&kv.cells[3], 0, 7, n), n >= 5);
+        assert_false(kv_cell_in_window(&kv.cells[3], 0, 2, n));
+        assert_false(kv_cell_in_window(&kv.cells[3], 63, 7, n));
+    }
     kvcache_truncate(&kv, 0, 5);
     assert_int_equal(kv.n_occupied, 15);
     assert_int_equal(kv.n_used, 20);

@@ -128,7 +128,10 @@ static void test_loads(void **state)
     tiny_release(&t);
 }
 
-/* The tables themselves: a pointer of the two structs has one row or none, and "%d" means one per layer. */
+/*
+ * The tables themselves: a pointer of the two structs has at most one row (none: a part of a block that
+ * the architecture lacks), and "%d" means one per layer.
+ */
 static void test_tables(void **state)
 {
     (void)state;
@@ -313,9 +316,9 @@ static void test_files(void **state)
     assert_int_equal(
         tiny_load(&t, &(struct tiny_options){.keys = other_arch, .ctx = (void *)"llama7"}, &e),
         ST_UNSUPPORTED);
-    assert_non_null(strstr(e.msg, "architecture 'llama7' is not supported; known are: llama"));
+    assert_non_null(strstr(e.msg, "architecture 'llama7' is not supported; known are: "));
     for (int i = 0; arch_name(i); i++)
-        assert_non_null(strstr(e.msg, arch_name(i)));
+        assert_non_null(strstr(strstr(e.msg, "known are"), arch_name(i)));
     assert_int_equal(tiny_load(&t, &(struct tiny_options){.keys = experts, .ctx = &n_expert}, &e),
                      ST_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "'llama.expert_count' is 8"));

@@ -1,6 +1,6 @@
 /*
- * A real model against the exact result of its weights: how far are our distributions from it?
- * Needs SmolLM2 (scripts/get-models) and the oracle beside the checkout.
+ * Real models against the exact result of their weights: how far are our distributions from it?
+ * Needs the models (scripts/get-models) and the oracles beside the checkout.
  */
 #include "tests/unit.h"
 
@@ -16,14 +16,22 @@
 #include "runtime/session.h"
 #include "tests/runtime/logits.h"
 
-#define MODEL  "SmolLM2-135M-Instruct.Q4_1.gguf"
-#define ORACLE "smollm2-135m-q4_1.text1.json"
-#define N_TOP  48
+#define N_TOP 48
 
-static char model_path[512], *json;
+struct pair {
+    const char *model, *oracle;
+    char model_path[512];
+    char *json; /* the oracle's text; owned */
+};
+
+static struct pair pairs[] = {
+    {.model = "SmolLM2-135M-Instruct.Q4_1.gguf", .oracle = "smollm2-135m-q4_1.text1.json"},
+    {.model = "gemma-3-270m-q4_k_m.gguf", .oracle = "gemma3-270m.text1.json"},
+};
+#define N_PAIRS (sizeof pairs / sizeof pairs[0])
 
 /* All numbers of the (nested) array or the number behind "key":, in order; returns how many. */
-static size_t numbers(const char *key, double *out, size_t max)
+static size_t numbers(const char *json, const char *key, double *out, size_t max)
 {
     char quoted[64];
     const char *p;
@@ -91,6 +99,7 @@ static enum status compare_row(void *ctx, uint32_t pos, const float *logits, str
 
 static void test_distance(void **state)
 {
+    const struct pair *pair = *state;
     static double ids[4096], top_ids[4096 * N_TOP], top_logprobs[4096 * N_TOP];
     static int32_t tokens[4096];
     struct compare c = {.top_ids = top_ids, .top_logprobs = top_logprobs};
@@ -100,21 +109,20 @@ static void test_distance(void **state)
     struct session_options so = {
         .devs = &devs, .type_k = DT_F16, .type_v = DT_F16, .all_outputs = true};
     double kl_bound, top1_bound, kl, top1;
-    size_t n = numbers("ids", ids, 4096);
+    size_t n = numbers(pair->json, "ids", ids, 4096);
     struct session *s = NULL;
     struct model *m = NULL;
     struct gguf *g;
     struct err e;
 
-    (void)state;
-    assert_int_equal(numbers("top_ids", top_ids, 4096 * N_TOP), n * N_TOP);
-    assert_int_equal(numbers("top_logprobs", top_logprobs, 4096 * N_TOP), n * N_TOP);
-    numbers("kl49_llama_cpp_mean", &kl_bound, 1);
-    numbers("top1_llama_cpp", &top1_bound, 1);
+    assert_int_equal(numbers(pair->json, "top_ids", top_ids, 4096 * N_TOP), n * N_TOP);
+    assert_int_equal(numbers(pair->json, "top_logprobs", top_logprobs, 4096 * N_TOP), n * N_TOP);
+    numbers(pair->json, "kl49_llama_cpp_mean", &kl_bound, 1);
+    numbers(pair->json, "top1_llama_cpp", &top1_bound, 1);
     for (size_t i = 0; i < n; i++)
         tokens[i] = (int32_t)ids[i];
     assert_int_equal(devices_open(&devs, &dopt, &e), ST_OK);
-    if (gguf_open(&g, model_path, GGUF_MMAP, &e) || model_load(&m, g, &mo, &e) ||
+    if (gguf_open(&g, pair->model_path, GGUF_MMAP, &e) || model_load(&m, g, &mo, &e) ||
         session_new(&s, m, &so, &e))
         fail_msg("%s", e.msg);
     c.n_vocab = m->hp.n_vocab;
@@ -140,27 +148,45 @@ static bool there(const char *path)
     return f != NULL;
 }
 
-int main(void)
+/* Both files of a pair; false and a line on stdout when one is not there. */
+static bool find(struct pair *p)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_distance)};
     const char *source = getenv("GGRUN_SOURCE_DIR"), *models = getenv("GGRUN_MODELS");
     const char *home = getenv("HOME");
     char path[512];
     size_t n;
-    int st;
 
     if (models)
-        snprintf(model_path, sizeof model_path, "%s/%s", models, MODEL);
+        snprintf(p->model_path, sizeof p->model_path, "%s/%s", models, p->model);
     else
-        snprintf(model_path, sizeof model_path, "%s/.cache/ggrun/%s", home ? home : "", MODEL);
-    snprintf(path, sizeof path, "%s/../shared/oracles/logits/%s", source ? source : ".", ORACLE);
-    json = read_file(path, &n);
-    if (!json || !there(model_path)) {
-        printf("%s is not there\n", json ? model_path : path);
-        mem_free(json);
-        return 77;
+        snprintf(p->model_path, sizeof p->model_path, "%s/.cache/ggrun/%s", home ? home : "",
+                 p->model);
+    snprintf(path, sizeof path, "%s/../shared/oracles/logits/%s", source ? source : ".", p->oracle);
+    if (!there(p->model_path)) {
+        printf("%s is not there\n", p->model_path);
+        return false;
     }
-    st = cmocka_run_group_tests(tests, NULL, NULL);
-    mem_free(json);
-    return st;
+    p->json = read_file(path, &n);
+    if (!p->json)
+        printf("%s is not there\n", path);
+    return p->json != NULL;
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[N_PAIRS];
+    size_t n = 0;
+    int st = 0;
+
+    for (size_t i = 0; i < N_PAIRS; i++)
+        if (find(&pairs[i]))
+            tests[n++] = (struct CMUnitTest){pairs[i].model, test_distance, NULL, NULL, &pairs[i]};
+    for (size_t i = 0; i < n; i++) { /* one by one: the macro takes whole arrays */
+        const struct CMUnitTest one[] = {tests[i]};
+
+        st += cmocka_run_group_tests(one, NULL, NULL);
+    }
+    for (size_t i = 0; i < N_PAIRS; i++)
+        mem_free(pairs[i].json);
+    return st == 0 && n < N_PAIRS ? 77 : st;
 }
