@@ -22,6 +22,11 @@ CASES = (
     ("gemma-3-270m-q4_k_m.gguf", LONG, b"", (["-ub", "100"], ["-ub", "7", "-t", "1"])),
 )
 
+# Under a sanitizer the short prompts tell as much, in a tenth of the time.
+if subprocess.run(["grep", "-q", "__asan_init", ggrun]).returncode == 0:
+    WAYS = (["-t", "1"], ["-ub", "7"], ["--check-reuse"])
+    CASES = tuple((name, prompt, word, WAYS) for name, prompt, word, _ in CASES if prompt != LONG)
+
 
 def run(*args):
     r = subprocess.run([ggrun, *args], capture_output=True, timeout=300)
