@@ -201,14 +201,3 @@ struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_ki
     y = named(op_glu(b->g, gate, up, kind), "ffn_act-%u", il);
     return named(block_linear(b, w->down, w->down_b, y), "ffn_out-%u", il);
 }
-
-void block_logits(struct build *b, struct tensor *w, struct tensor *x)
-{
-    const struct hparams *hp = &b->m->hp;
-
-    x = op_mul_mat(b->g, w, x);
-    if (hp->softcap_logits > 0)
-        x = op_softcap(b->g, named(x, "logits"), hp->softcap_logits);
-    b->logits = output(named(x, "result_output"));
-    graph_expand(b->g, b->logits);
-}

@@ -64,7 +64,4 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
                          struct tensor *x, uint32_t il);
 
-/* The graph's result: x [n_embd, n_outputs] through `w`, soft-capped where the file says so. */
-void block_logits(struct build *b, struct tensor *w, struct tensor *x);
-
 #endif

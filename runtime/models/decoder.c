@@ -88,6 +88,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
         .mask = input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
+        .softcap = d->attn_softcap,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
         .q_scale = d->q_scale,
         .norm_after_rope = d->norm_after_rope,
@@ -97,21 +98,48 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     return in;
 }
 
+static bool has_windows(const struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        if (hp->windowed[il])
+            return true;
+    }
+    return false;
+}
+
+/* The same for layers that see a window only. */
+static struct block_attn_in window_inputs(struct build *b, const struct decoder *d,
+                                          const struct block_attn_in *shared)
+{
+    struct block_attn_in in = *shared;
+
+    if (!has_windows(&b->m->hp))
+        return in;
+    in.mask = input_window_mask(b->in, b->g, b->f);
+    in.rope.base = b->m->hp.rope_base_window;
+    if (d->window_unscaled)
+        in.rope.freq_scale = 1;
+    return in;
+}
+
 void decoder_build(struct build *b, const struct decoder *d)
 {
     const struct decoder_globals *w = arch_globals(b->m);
-    uint32_t n_layer = b->m->hp.n_layer;
-    struct block_attn_in in;
+    const struct hparams *hp = &b->m->hp;
+    uint32_t n_layer = hp->n_layer;
+    struct block_attn_in global, local;
     struct tensor *x, *out_ids = NULL;
 
     x = scaled(b, op_get_rows(b->g, w->tok_embd, input_tokens(b->in, b->g, b->f)), d->embd_scale);
     named(x, "embd");
-    in = shared_inputs(b, d);
+    global = shared_inputs(b, d);
+    local = window_inputs(b, d, &global);
     if (b->f->n_outputs)
         out_ids = input_out_ids(b->in, b->g, b->f);
 
     for (uint32_t il = 0; il < n_layer; il++) {
         const struct decoder_layer *l = arch_layer(b->m, il);
+        struct block_attn_in in = hp->windowed[il] ? local : global;
         struct tensor *y = norm(b, x, l->attn_norm, "attn_norm", il);
 
         in.no_rope = d->no_rope_step && (il + 1) % d->no_rope_step == 0;
@@ -127,12 +155,14 @@ void decoder_build(struct build *b, const struct decoder *d)
         y = norm(b, y, l->attn_post_norm, "attn_post_norm", il);
         x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
         y = norm(b, x, l->ffn_norm, "ffn_norm", il);
-        y = block_ffn(b, &l->ffn, GLU_SWIGLU, y, il);
+        y = block_ffn(b, &l->ffn, d->glu, y, il);
         y = norm(b, y, l->ffn_post_norm, "ffn_post_norm", il);
         x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "l_out-%u", il);
     }
-    x = named(op_rms_norm(b->g, x, w->output_norm, b->m->hp.norm_eps), "result_norm");
+    x = named(op_rms_norm(b->g, x, w->output_norm, hp->norm_eps), "result_norm");
     x = scaled(b, block_linear(b, w->output, w->output_b, x), d->logit_scale);
+    if (hp->softcap_logits > 0)
+        x = op_softcap(b->g, named(x, "logits"), hp->softcap_logits);
     b->logits = output(named(x, "result_output"));
     graph_expand(b->g, b->logits);
 }

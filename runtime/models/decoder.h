@@ -6,7 +6,9 @@
  *     x = embd * embd_scale
  *     per layer:  x += attn_post_norm(attention(attn_norm(x))) * residual_scale
  *                 x += ffn_post_norm(ffn(ffn_norm(x))) * residual_scale
- *     logits = (output(output_norm(x)) + bias) * logit_scale
+ *     logits = softcap((output(output_norm(x)) + bias) * logit_scale)
+ *
+ * Layers with a sliding window (hparams.windowed) have a mask and a RoPE base of their own.
  */
 #ifndef GGRUN_RUNTIME_MODELS_DECODER_H
 #define GGRUN_RUNTIME_MODELS_DECODER_H
@@ -39,9 +41,12 @@ struct decoder_layer {
 struct decoder {
     float embd_scale, residual_scale, logit_scale; /* 0: none */
     float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
+    float attn_softcap;      /* of attn_scale q.k; 0: none */
+    enum glu_kind glu;       /* of the feed-forward network */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
     bool norm_after_rope;
+    bool window_unscaled;    /* layers with a window rotate without RoPE's scaling factor */
     bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
 };
 
