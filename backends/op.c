@@ -161,10 +161,12 @@ static enum status shape_broadcast(struct tensor *t, struct err *e)
 
 static enum status shape_norm(struct tensor *t, struct err *e)
 {
-    const struct tensor *x = t->src[0], *w = t->src[1];
+    for (int i = 1; i < op_info(t->op)->n_src; i++) {
+        const struct tensor *w = t->src[i];
 
-    if (w && (!is_f32(w) || w->ne[0] != x->ne[0] || tensor_rows(w) != 1))
-        return bad(t, e, "an f32 weight as long as a row");
+        if (w && (!is_f32(w) || w->ne[0] != t->src[0]->ne[0] || tensor_rows(w) != 1))
+            return bad(t, e, "f32 weights as long as a row");
+    }
     return shape_like_src0(t, e);
 }
 

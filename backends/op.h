@@ -9,6 +9,9 @@
  * ADD, MUL    a, b                                            a (+|*) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
  * SOFTCAP     x; cap                                          cap * tanh(x / cap)
+ * UNARY       x; kind                                         f(x): enum unary_kind
+ * NORM        x, w and b optional [ne0]; eps                  (x - mean) / sqrt(variance + eps) [* w] [+ b], mean and
+ *                                                             variance (of n, not n - 1) over ne0
  * RMS_NORM    x, w optional [ne0]; eps                        x / sqrt(mean(x^2 over ne0) + eps) [* w]
  * ROPE        x [d, n_head, n_tok], pos [n_tok] i32, freqs optional [n_rot/2]; struct param_rope
  * GLU         a, b same shape; kind                           act(a) * b
@@ -71,6 +74,20 @@ struct param_softcap {
     float cap; /* finite, above 0 */
 };
 
+enum unary_kind {
+    UNARY_SILU,    /* x / (1 + exp(-x)) */
+    UNARY_GELU,    /* tanh form, as GLU_GEGLU */
+    UNARY_RELU,    /* max(x, 0) */
+    UNARY_RELU_SQR, /* max(x, 0)^2 */
+    UNARY_SIGMOID, /* 1 / (1 + exp(-x)) */
+    UNARY_COUNT,
+};
+
+struct param_unary {
+    int32_t kind; /* enum unary_kind */
+};
+
+/* Of NORM too. */
 struct param_rms_norm {
     float eps;
 };

@@ -437,6 +437,27 @@ struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap)
     return finish(g, t);
 }
 
+struct tensor *op_unary(struct graph *g, struct tensor *x, enum unary_kind kind)
+{
+    struct param_unary p = {.kind = (int32_t)kind};
+    struct tensor *t = make(g, OP_UNARY, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
+struct tensor *op_norm(struct graph *g, struct tensor *x, struct tensor *w, struct tensor *b,
+                       float eps)
+{
+    struct param_rms_norm p = {.eps = eps};
+    struct tensor *t = make(g, OP_NORM, 1, x, w, b, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
 struct tensor *op_rms_norm(struct graph *g, struct tensor *x, struct tensor *w, float eps)
 {
     struct param_rms_norm p = {.eps = eps};

@@ -105,6 +105,8 @@ struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias);
 struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap);
+struct tensor *op_unary(struct graph *g, struct tensor *x, enum unary_kind kind);
+struct tensor *op_norm(struct graph *g, struct tensor *x, struct tensor *w, struct tensor *b, float eps);
 struct tensor *op_rms_norm(struct graph *g, struct tensor *x, struct tensor *w, float eps);
 struct tensor *op_rope(struct graph *g, struct tensor *x, struct tensor *pos, struct tensor *freqs,
                        const struct param_rope *r);

@@ -272,6 +272,40 @@ static inline vf vf_gelu(vf a)
     return vf_div(a, vf_add(vf_set1(1.0f), vf_exp(u2)));
 }
 
+static inline vf vf_sigmoid(vf a)
+{
+    return vf_div(vf_set1(1.0f), vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), a))));
+}
+
+/* vf_max gives its second operand where either is NaN. */
+static inline vf vf_relu(vf a)
+{
+    return vf_max(vf_zero(), a);
+}
+
+static inline vf vf_relu_sqr(vf a)
+{
+    a = vf_relu(a);
+    return vf_mul(a, a);
+}
+
+#define UNARY(f)                                                                                   \
+    static void f(const float *x, float *y, int64_t n)                                             \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+                                                                                                   \
+        for (; i + VF <= n; i += VF)                                                               \
+            vf_store(y + i, vf_##f(vf_load(x + i)));                                               \
+        if (i < n)                                                                                 \
+            vf_store_n(y + i, vf_##f(vf_load_n(x + i, (int)(n - i))), (int)(n - i));               \
+    }
+
+UNARY(silu)
+UNARY(gelu)
+UNARY(relu)
+UNARY(relu_sqr)
+UNARY(sigmoid)
+
 static void swiglu(const float *a, const float *b, float *y, int64_t n)
 {
     int64_t i = 0;
@@ -330,6 +364,11 @@ const struct cpu_kernels CAT(cpu_kernels_, ISA) = {
     .softmax = softmax,
     .exp = exp_f32,
     .softcap = softcap,
+    .unary = {[UNARY_SILU] = silu,
+              [UNARY_GELU] = gelu,
+              [UNARY_RELU] = relu,
+              [UNARY_RELU_SQR] = relu_sqr,
+              [UNARY_SIGMOID] = sigmoid},
     .swiglu = swiglu,
     .geglu = geglu,
 };

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/op.h"
 #include "gguf/dtype.h"
 #include "gguf/quants.h"
 
@@ -51,6 +52,8 @@ struct cpu_kernels {
     void (*exp)(const float *x, float *y, int64_t n);
     /* y = cap * tanh(scale * x / cap), cap > 0; relative error a few units; may be done in place. */
     void (*softcap)(const float *x, float *y, float scale, float cap, int64_t n);
+    /* y = f(x), f by enum unary_kind; may be done in place. NaN stays. */
+    void (*unary[UNARY_COUNT])(const float *x, float *y, int64_t n);
     /* y = a / (1 + exp(-a)) * b and y = gelu(a) * b; y may be a or b. */
     void (*swiglu)(const float *a, const float *b, float *y, int64_t n);
     void (*geglu)(const float *a, const float *b, float *y, int64_t n);

@@ -1,5 +1,5 @@
 /*
- * ADD, MUL, SCALE, SOFTCAP, GLU: rows are divided among the threads. A result may lie exactly over a source.
+ * ADD, MUL, SCALE, SOFTCAP, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
  */
 #include "backends/cpu/ops.h"
 
@@ -112,6 +112,30 @@ static void softcap_run(const struct cpu_task *k, const struct tensor *t)
 
 const struct cpu_op cpu_op_softcap = {
     .supports = scale_supports, .run = softcap_run, .isa_in_name = true};
+
+/* ---- UNARY ---- */
+
+static bool unary_supports(const struct tensor *t)
+{
+    struct param_unary p;
+
+    op_param_get(t, &p);
+    return p.kind >= 0 && p.kind < UNARY_COUNT && scale_supports(t);
+}
+
+static void unary_run(const struct cpu_task *k, const struct tensor *t)
+{
+    struct param_unary p;
+    int64_t from, to;
+
+    op_param_get(t, &p);
+    task_range(k, tensor_rows(t), &from, &to);
+    for (int64_t r = from; r < to; r++)
+        k->isa->kernels->unary[p.kind](row_at(t->src[0], r), row_at(t, r), t->ne[0]);
+}
+
+const struct cpu_op cpu_op_unary = {
+    .supports = unary_supports, .run = unary_run, .isa_in_name = true};
 
 /* ---- GLU ---- */
 

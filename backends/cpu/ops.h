@@ -78,10 +78,11 @@ struct cpu_op {
     bool isa_in_name; /* its kernels differ by instruction set */
 };
 
-/* ADD, MUL: a, b f32 rows. SCALE, SOFTCAP, GLU: f32 rows. */
-extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_softcap, cpu_op_glu;
-/* Sums of squares in double: no overflow, one order on every instruction set. */
-extern const struct cpu_op cpu_op_rms_norm;
+/* ADD, MUL: a, b f32 rows. SCALE, SOFTCAP, UNARY, GLU: f32 rows. */
+extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_softcap, cpu_op_unary,
+    cpu_op_glu;
+/* Sums in double: no overflow, one order on every instruction set. */
+extern const struct cpu_op cpu_op_norm, cpu_op_rms_norm;
 extern const struct cpu_op cpu_op_rope;
 /*
  * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:

@@ -132,6 +132,62 @@ static void ref_glu(const struct tensor *t, double *out, double *size)
     }
 }
 
+static double ref_unary_at(int kind, double x)
+{
+    switch (kind) {
+    case UNARY_SILU:
+        return x / (1 + exp(-x));
+    case UNARY_GELU: /* 1/2 (1 + tanh(u / 2)) = 1 / (1 + exp(-u)) */
+        return x / (1 + exp(-2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case UNARY_RELU:
+        return fmax(x, 0);
+    case UNARY_RELU_SQR:
+        return pow(fmax(x, 0), 2);
+    case UNARY_SIGMOID:
+        return 1 / (1 + exp(-x));
+    }
+    assert(false);
+    return 0;
+}
+
+static void ref_unary(const struct tensor *t, double *out, double *size)
+{
+    struct param_unary p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double x = ref_at(t->src[0], i0, i1, i2, i3);
+
+        *out = ref_unary_at(p.kind, x);
+        if (size) /* as in ref_glu */
+            *size++ = fabs(*out) * (p.kind == UNARY_GELU ? 1 + 2 * fabs(x + 0.044715 * x * x * x) : 1);
+        out++;
+    }
+}
+
+static void ref_norm(const struct tensor *t, double *out, double *size)
+{
+    struct param_rms_norm p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double mean = 0, var = 0, n = (double)t->ne[0], x, b;
+
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            mean += ref_at(t->src[0], k, i1, i2, i3) / n;
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            var += pow(ref_at(t->src[0], k, i1, i2, i3) - mean, 2) / n;
+        x = (ref_at(t->src[0], i0, i1, i2, i3) - mean) / sqrt(var + (double)p.eps) *
+            (t->src[1] ? ref_at(t->src[1], i0, 0, 0, 0) : 1);
+        b = t->src[2] ? ref_at(t->src[2], i0, 0, 0, 0) : 0;
+        *out++ = x + b;
+        if (size)
+            *size++ = fabs(x) + fabs(b);
+    }
+}
+
 static void ref_rms_norm(const struct tensor *t, double *out, double *size)
 {
     struct param_rms_norm p;
@@ -274,6 +330,12 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_GLU:
         ref_glu(t, out, size);
+        break;
+    case OP_UNARY:
+        ref_unary(t, out, size);
+        break;
+    case OP_NORM:
+        ref_norm(t, out, size);
         break;
     case OP_RMS_NORM:
         ref_rms_norm(t, out, size);

@@ -322,6 +322,55 @@ static void test_glu(void **state)
         }
 }
 
+static void test_unary(void **state)
+{
+    static const float scales[] = {1, 10, 100, 3e18f};
+    struct tensor *x, *y;
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (int kind = 0; kind < UNARY_COUNT; kind++) {
+        for (size_t i = 0; i < 4 * N_WIDTH; i++) {
+            x = fx_random(fx_tensor(DT_F32, widths[i / 4], 5, 2, 1, 8), scales[i % 4]);
+            y = fx_op(OP_UNARY, &(struct param_unary){kind}, 4, x, NULL, NULL, NULL);
+            check(y, 8);
+            check_threads(y);
+            fx_end();
+        }
+        x = fx_tensor(DT_F32, 2, 1, 1, 1, 0);
+        memcpy(x->data, (float[]){NAN, 0}, 8);
+        y = fx_op(OP_UNARY, &(struct param_unary){kind}, 4, x, NULL, NULL, NULL);
+        fx_run(dev, y, 0);
+        assert_true(isnan(*fx_f32(y, 0, 0)));
+        assert_true(*fx_f32(y, 1, 0) == (kind == UNARY_SIGMOID ? 0.5f : 0));
+        fx_end();
+    }
+}
+
+static void test_norm(void **state)
+{
+    static const float scales[] = {1, 1e-20f, 1e30f};
+    struct param_rms_norm p = {1e-5f};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 3 * N_WIDTH; i++) {
+        int64_t n = widths[i / 3];
+        struct tensor *x = fx_random(fx_tensor(DT_F32, n, 5, 2, 1, 8), scales[i % 3]), *y;
+        struct tensor *w = fx_random(fx_tensor(DT_F32, n, 1, 1, 1, 0), 2);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, n, 1, 1, 1, 0), 2);
+
+        y = fx_op(OP_NORM, &p, 4, x, w, b, NULL);
+        check(y, 4);
+        check_threads(y);
+        check(fx_op(OP_NORM, &p, 4, x, w, NULL, NULL), 4);
+        check(fx_op(OP_NORM, &p, 4, x, NULL, NULL, NULL), 4);
+        fx_end();
+    }
+}
+
 static void test_rms_norm(void **state)
 {
     static const float scales[] = {1, 1e-20f, 1e30f};
@@ -348,7 +397,7 @@ static void test_in_place(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int op = 0; op < 7; op++) {
+    for (int op = 0; op < 9; op++) {
         ta = fx_random(fx_tensor(DT_F32, 20, 1, 2, 1, 0), 2);
         tb = fx_random(fx_tensor(DT_F32, 20, 1, 2, 1, 0), 2);
         struct tensor *pos = fx_tensor(DT_I32, 2, 1, 1, 1, 0), *w = part(tb, 0, 1);
@@ -361,6 +410,8 @@ static void test_in_place(void **state)
             : op == 3 ? fx_op(OP_GLU, &(struct param_glu){GLU_GEGLU}, 4, ta, tb, NULL, NULL)
             : op == 4 ? fx_op(OP_SOFTCAP, &(struct param_softcap){2}, 4, ta, NULL, NULL, NULL)
             : op == 5 ? fx_op(OP_RMS_NORM, &(struct param_rms_norm){1e-5f}, 4, ta, w, NULL, NULL)
+            : op == 6 ? fx_op(OP_NORM, &(struct param_rms_norm){1e-5f}, 4, ta, w, w, NULL)
+            : op == 7 ? fx_op(OP_UNARY, &(struct param_unary){UNARY_GELU}, 4, ta, NULL, NULL, NULL)
                       : fx_op(OP_ROPE, &rope, sizeof rope, ta, pos, NULL, NULL);
         fx_run(dev, y, 0);
         memcpy(want, y->data, sizeof want);
@@ -672,7 +723,8 @@ static void test_table(void **state)
 {
     static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,
                                      OP_MUL,  OP_SCALE,    OP_GLU,        OP_RMS_NORM,
-                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP};
+                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP,
+                                     OP_NORM, OP_UNARY};
 
     (void)state;
     if (!dev)
@@ -757,6 +809,8 @@ int main(int argc, char **argv)
         test_scale,
         test_softcap,
         test_glu,
+        test_unary,
+        test_norm,
         test_rms_norm,
         test_in_place,
         test_rope,
@@ -779,6 +833,8 @@ int main(int argc, char **argv)
         "scale",
         "softcap",
         "glu",
+        "unary",
+        "norm",
         "rms_norm",
         "in_place",
         "rope",
