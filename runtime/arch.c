@@ -46,12 +46,18 @@ int64_t arch_dim(const struct hparams *hp, enum dim d)
         return arch_dim(hp, D_Q) + arch_dim(hp, D_K) + arch_dim(hp, D_V);
     case D_HEAD_K:
         return hp->n_embd_head_k;
+    case D_N_HEAD:
+        return hp->n_head;
+    case D_N_HEAD_KV:
+        return hp->n_head_kv;
     case D_FF:
         return hp->n_ff;
     case D_FF_2:
         return 2 * (int64_t)hp->n_ff;
     case D_VOCAB:
         return hp->n_vocab;
+    case D_CTX:
+        return hp->n_ctx_train;
     case D_ROT_HALF:
         return hp->n_rot / 2;
     }

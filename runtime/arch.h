@@ -35,9 +35,12 @@ enum dim {
     D_O,        /* n_head * n_embd_head_v: what attention gives */
     D_QKV,      /* D_Q + D_K + D_V: one product for all three */
     D_HEAD_K,   /* n_embd_head_k */
+    D_N_HEAD,   /* n_head */
+    D_N_HEAD_KV, /* n_head_kv */
     D_FF,       /* n_ff */
     D_FF_2,     /* 2 * n_ff: gate and up in one product */
     D_VOCAB,    /* n_vocab */
+    D_CTX,      /* n_ctx_train */
     D_ROT_HALF, /* n_rot / 2 */
 };
 

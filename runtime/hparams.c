@@ -277,7 +277,10 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
     get_u32_per_layer(&k, "feed_forward_length", true, hp->n_layer, N_MAX, &hp->n_ff);
     if (!k.st)
         read_heads(&k, hp);
-    get_f32(&k, "attention.layer_norm_rms_epsilon", true, false, &hp->norm_eps);
+    get_f32(&k,
+            has(&k, "attention.layer_norm_epsilon") ? "attention.layer_norm_epsilon"
+                                                    : "attention.layer_norm_rms_epsilon",
+            true, false, &hp->norm_eps);
     if (!k.st)
         read_rope(&k, hp);
     if (!k.st)

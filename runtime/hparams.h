@@ -26,7 +26,7 @@ struct hparams {
     uint32_t n_embd_head_k; /* <arch>.attention.key_length; default n_embd / n_head */
     uint32_t n_embd_head_v; /* <arch>.attention.value_length; default n_embd / n_head */
     uint32_t n_rot;        /* <arch>.rope.dimension_count; default n_embd_head_k */
-    float norm_eps;        /* <arch>.attention.layer_norm_rms_epsilon */
+    float norm_eps;        /* <arch>.attention.layer_norm_rms_epsilon or .layer_norm_epsilon */
     float rope_base;       /* <arch>.rope.freq_base; default 10000 */
     enum rope_scaling rope_scaling;
     float rope_scale;      /* 1 / <arch>.rope.scaling.factor; default 1 */

@@ -7,7 +7,13 @@
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
                          enum dtype type, int n_dims, const int64_t *ne)
 {
-    struct tensor *t = graph_leaf(g, type, n_dims, ne, TENSOR_INPUT);
+    struct tensor *t;
+
+    for (int i = 0; i < l->n; i++) {
+        if (l->in[i].ops == ops)
+            return l->in[i].t;
+    }
+    t = graph_leaf(g, type, n_dims, ne, TENSOR_INPUT);
 
     assert(l->n < INPUTS_MAX);
     l->in[l->n].ops = ops;

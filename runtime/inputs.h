@@ -40,7 +40,7 @@ struct inputs {
     int n;
 };
 
-/* Make an input tensor of the graph and list it; every build starts with an emptied list. */
+/* Make an input tensor of the graph and list it, once per build: a second call gives the first one's. */
 struct tensor *input_tokens(struct inputs *l, struct graph *g, const struct reuse_facts *f);  /* [n_tokens] i32 */
 struct tensor *input_pos(struct inputs *l, struct graph *g, const struct reuse_facts *f);     /* [n_tokens] i32 */
 struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_tokens] i64 cell of each token */

@@ -32,6 +32,17 @@ void block_rope_params(struct param_rope *r, const struct hparams *hp, enum rope
     r->corr_hi = fminf((float)hp->n_rot - 1, ceilf(yarn_pair(hp, hp->yarn_beta_slow)));
 }
 
+struct tensor *block_norm(struct build *b, enum norm_kind kind, struct tensor *x, struct tensor *w,
+                          struct tensor *bias)
+{
+    float eps = b->m->hp.norm_eps;
+
+    if (kind == NORM_LAYER)
+        return op_norm(b->g, x, w, bias, eps);
+    x = op_rms_norm(b->g, x, w, eps);
+    return bias ? op_add(b->g, x, bias) : x;
+}
+
 struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias,
                             struct tensor *x)
 {
@@ -118,23 +129,31 @@ static struct projected project(struct build *b, const struct block_attn *w,
     return p;
 }
 
+/* Norm of each head of x [d, n_head, n_tok]; w [d] or [d, n_head]. */
+static struct tensor *norm_heads(struct build *b, enum norm_kind kind, struct tensor *x,
+                                 struct tensor *w)
+{
+    if (w->ne[1] == 1)
+        return block_norm(b, kind, x, w, NULL);
+    return op_mul(b->g, block_norm(b, kind, x, NULL, NULL), w);
+}
+
 /* Q or K with norm and positions: [n_head * d, n_tok] -> [d, n_head, n_tok]. */
 static struct tensor *positioned(struct build *b, const struct block_attn_in *in, struct tensor *x,
                                  struct tensor *norm, uint32_t n_head)
 {
     uint32_t d = b->m->hp.n_embd_head_k;
-    float eps = b->m->hp.norm_eps;
     bool whole = norm && norm->ne[0] != d;
 
     if (whole)
-        x = op_rms_norm(b->g, x, norm, eps);
+        x = block_norm(b, in->norm, x, norm, NULL);
     x = heads(b, x, d, n_head);
     if (norm && !whole && !in->norm_after_rope)
-        x = op_rms_norm(b->g, x, norm, eps);
+        x = norm_heads(b, in->norm, x, norm);
     if (!in->no_rope)
         x = op_rope(b->g, x, in->pos, in->freqs, &in->rope);
     if (norm && !whole && in->norm_after_rope)
-        x = op_rms_norm(b->g, x, norm, eps);
+        x = norm_heads(b, in->norm, x, norm);
     return x;
 }
 
@@ -184,20 +203,26 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
     graph_expand(b->g, kv.v);
 }
 
-struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
+struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_act act,
                          struct tensor *x, uint32_t il)
 {
+    static const enum glu_kind glus[] = {[FFN_SWIGLU] = GLU_SWIGLU, [FFN_GEGLU] = GLU_GEGLU};
+    static const enum unary_kind plain[] = {[FFN_GELU] = UNARY_GELU,
+                                            [FFN_RELU_SQR] = UNARY_RELU_SQR};
     int64_t n_ff = b->m->hp.n_ff;
     struct tensor *gate, *up = block_linear(b, w->up, w->up_b, x), *y;
 
-    if (w->gate) {
-        gate = block_linear(b, w->gate, w->gate_b, x);
+    if (act == FFN_SWIGLU || act == FFN_GEGLU) {
+        if (w->gate) {
+            gate = block_linear(b, w->gate, w->gate_b, x);
+        } else {
+            gate = columns(b, up, 0, n_ff);
+            up = columns(b, up, n_ff, n_ff);
+        }
+        y = op_glu(b->g, named(gate, "ffn_gate-%u", il), named(up, "ffn_up-%u", il), glus[act]);
     } else {
-        gate = columns(b, up, 0, n_ff);
-        up = columns(b, up, n_ff, n_ff);
+        y = op_unary(b->g, named(up, "ffn_up-%u", il), plain[act]);
     }
-    named(gate, "ffn_gate-%u", il);
-    named(up, "ffn_up-%u", il);
-    y = named(op_glu(b->g, gate, up, kind), "ffn_act-%u", il);
+    named(y, "ffn_act-%u", il);
     return named(block_linear(b, w->down, w->down_b, y), "ffn_out-%u", il);
 }

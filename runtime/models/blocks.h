@@ -12,18 +12,26 @@
 #include "runtime/kvcache.h"
 #include "runtime/reuse.h"
 
+enum norm_kind { NORM_RMS, NORM_LAYER };
+
+/* act of a feed-forward network: with a gate act(gate x) * up x, without act(up x). */
+enum ffn_act { FFN_SWIGLU, FFN_GEGLU, FFN_GELU, FFN_RELU_SQR };
+
 struct block_attn {
     struct tensor *q, *q_b; /* [n_embd, n_head * n_embd_head_k] */
     struct tensor *k, *k_b; /* [n_embd, n_head_kv * n_embd_head_k] */
     struct tensor *v, *v_b; /* [n_embd, n_head_kv * n_embd_head_v] */
     struct tensor *qkv, *qkv_b; /* [n_embd, all three]; where set, q, k, v are not used */
     struct tensor *o, *o_b; /* [n_head * n_embd_head_v, n_embd] */
-    /* RMS norms before RoPE: [n_embd_head_k] of each head, or of the whole row (as long as it). */
+    /*
+     * Norms before RoPE: [n_embd_head_k] the same for each head, [n_embd_head_k, n_head] for each its own,
+     * or of the whole row (as long as it).
+     */
     struct tensor *q_norm, *k_norm;
 };
 
 struct block_ffn {
-    struct tensor *gate, *gate_b; /* [n_embd, n_ff]; NULL: the first half of up is the gate */
+    struct tensor *gate, *gate_b; /* [n_embd, n_ff]; NULL: the first half of up is the gate, or there is none */
     struct tensor *up, *up_b;     /* [n_embd, n_ff] or, gate and up in one, [n_embd, 2 * n_ff] */
     struct tensor *down, *down_b; /* [n_ff, n_embd] */
 };
@@ -39,6 +47,7 @@ struct block_attn_in {
     float softcap;          /* of scale q.k; 0: none */
     struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
     bool no_rope;           /* positions are not encoded */
+    enum norm_kind norm;    /* of queries and keys */
     bool norm_after_rope;   /* norms of heads come after RoPE */
 };
 
@@ -50,6 +59,10 @@ struct block_attn_in {
  */
 void block_rope_params(struct param_rope *r, const struct hparams *hp, enum rope_mode mode);
 
+/* x normalised over its rows; w and bias [ne0] may be NULL. */
+struct tensor *block_norm(struct build *b, enum norm_kind kind, struct tensor *x, struct tensor *w,
+                          struct tensor *bias);
+
 /* w x + bias: x [n, ...] -> [m, ...]. */
 struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias, struct tensor *x);
 
@@ -60,8 +73,8 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w, const str
 void block_attn_store(struct build *b, const struct block_attn *w, const struct block_attn_in *in,
                       struct tensor *x, uint32_t il);
 
-/* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x). */
-struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum glu_kind kind,
+/* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x), or down(act(up x)) without a gate. */
+struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_act act,
                          struct tensor *x, uint32_t il);
 
 #endif

@@ -62,15 +62,10 @@ static struct tensor *scaled(struct build *b, struct tensor *x, float s)
 }
 
 /* An optional norm. */
-static struct tensor *norm(struct build *b, struct tensor *x, struct tensor *w, const char *fmt,
-                           uint32_t il)
+static struct tensor *norm(struct build *b, const struct decoder *d, struct tensor *x,
+                           struct tensor *w, struct tensor *bias, const char *name, uint32_t il)
 {
-    char name[TENSOR_NAME];
-
-    if (!w)
-        return x;
-    snprintf(name, sizeof name, "%s-%u", fmt, il);
-    return named(op_rms_norm(b->g, x, w, b->m->hp.norm_eps), "%s", name);
+    return w ? named(block_norm(b, d->norm, x, w, bias), "%s-%u", name, il) : x;
 }
 
 static struct tensor *rope_factors(const struct build *b, const struct decoder_globals *w)
@@ -91,6 +86,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
         .softcap = d->attn_softcap,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
         .q_scale = d->q_scale,
+        .norm = d->norm,
         .norm_after_rope = d->norm_after_rope,
     };
 
@@ -122,49 +118,113 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
     return in;
 }
 
-void decoder_build(struct build *b, const struct decoder *d)
+static struct tensor *embed(struct build *b, const struct decoder *d,
+                            const struct decoder_globals *w)
+{
+    struct tensor *x = op_get_rows(b->g, w->tok_embd, input_tokens(b->in, b->g, b->f));
+
+    x = scaled(b, x, d->embd_scale);
+    if (w->tok_norm)
+        x = block_norm(b, d->norm, x, w->tok_norm, w->tok_norm_b);
+    if (w->pos_embd)
+        x = op_add(b->g, x, op_get_rows(b->g, w->pos_embd, input_pos(b->in, b->g, b->f)));
+    return named(x, "embd");
+}
+
+static bool is_last(const struct build *b, uint32_t il)
+{
+    return il == b->m->hp.n_layer - 1;
+}
+
+/*
+ * What attention and network add to x, each from a norm of x. The last layer cuts x to the rows that are
+ * read: `ids`.
+ */
+static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
+                                     const struct block_attn_in *in, struct tensor *x,
+                                     struct tensor *ids, uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+    struct tensor *z = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il), *y = z;
+
+    if (l->attn_norm_2)
+        y = norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il);
+    y = block_attn(b, &l->attn, in, y, il);
+    if (l->ffn_norm)
+        z = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
+    if (is_last(b, il)) {
+        x = op_get_rows(b->g, x, ids);
+        y = op_get_rows(b->g, y, ids);
+        z = op_get_rows(b->g, z, ids);
+    }
+    z = block_ffn(b, &l->ffn, d->act, z, il);
+    return op_add(b->g, op_add(b->g, z, y), x);
+}
+
+static struct tensor *serial_layer(struct build *b, const struct decoder *d,
+                                   const struct block_attn_in *in, struct tensor *x,
+                                   struct tensor *ids, uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+    struct tensor *y = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
+
+    y = block_attn(b, &l->attn, in, y, il);
+    if (is_last(b, il)) { /* what follows works row by row: leave out rows nobody reads */
+        y = op_get_rows(b->g, y, ids);
+        x = op_get_rows(b->g, x, ids);
+    }
+    y = norm(b, d, y, l->attn_post_norm, NULL, "attn_post_norm", il);
+    x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
+    y = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
+    y = block_ffn(b, &l->ffn, d->act, y, il);
+    y = norm(b, d, y, l->ffn_post_norm, NULL, "ffn_post_norm", il);
+    return op_add(b->g, scaled(b, y, d->residual_scale), x);
+}
+
+/* The last layer of a micro-batch without outputs: only what later ones read. */
+static void store_only(struct build *b, const struct decoder *d, const struct block_attn_in *in,
+                       struct tensor *x, uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+    struct tensor *y = l->attn_norm_2
+                           ? norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
+                           : norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
+
+    block_attn_store(b, &l->attn, in, y, il);
+}
+
+static void logits(struct build *b, const struct decoder *d, struct tensor *x)
 {
     const struct decoder_globals *w = arch_globals(b->m);
-    const struct hparams *hp = &b->m->hp;
-    uint32_t n_layer = hp->n_layer;
-    struct block_attn_in global, local;
-    struct tensor *x, *out_ids = NULL;
 
-    x = scaled(b, op_get_rows(b->g, w->tok_embd, input_tokens(b->in, b->g, b->f)), d->embd_scale);
-    named(x, "embd");
-    global = shared_inputs(b, d);
-    local = window_inputs(b, d, &global);
-    if (b->f->n_outputs)
-        out_ids = input_out_ids(b->in, b->g, b->f);
-
-    for (uint32_t il = 0; il < n_layer; il++) {
-        const struct decoder_layer *l = arch_layer(b->m, il);
-        struct block_attn_in in = hp->windowed[il] ? local : global;
-        struct tensor *y = norm(b, x, l->attn_norm, "attn_norm", il);
-
-        in.no_rope = d->no_rope_step && (il + 1) % d->no_rope_step == 0;
-        if (il == n_layer - 1 && !b->f->n_outputs) {
-            block_attn_store(b, &l->attn, &in, y, il);
-            return;
-        }
-        y = block_attn(b, &l->attn, &in, y, il);
-        if (il == n_layer - 1) { /* what follows works row by row: leave out rows nobody reads */
-            y = op_get_rows(b->g, y, out_ids);
-            x = op_get_rows(b->g, x, out_ids);
-        }
-        y = norm(b, y, l->attn_post_norm, "attn_post_norm", il);
-        x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
-        y = norm(b, x, l->ffn_norm, "ffn_norm", il);
-        y = block_ffn(b, &l->ffn, d->glu, y, il);
-        y = norm(b, y, l->ffn_post_norm, "ffn_post_norm", il);
-        x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "l_out-%u", il);
-    }
-    x = named(op_rms_norm(b->g, x, w->output_norm, hp->norm_eps), "result_norm");
+    x = named(block_norm(b, d->norm, x, w->output_norm, w->output_norm_b), "result_norm");
     x = scaled(b, block_linear(b, w->output, w->output_b, x), d->logit_scale);
-    if (hp->softcap_logits > 0)
-        x = op_softcap(b->g, named(x, "logits"), hp->softcap_logits);
+    if (b->m->hp.softcap_logits > 0)
+        x = op_softcap(b->g, named(x, "logits"), b->m->hp.softcap_logits);
     b->logits = output(named(x, "result_output"));
     graph_expand(b->g, b->logits);
+}
+
+void decoder_build(struct build *b, const struct decoder *d)
+{
+    const struct hparams *hp = &b->m->hp;
+    struct tensor *x = embed(b, d, arch_globals(b->m)), *ids = NULL;
+    struct block_attn_in global = shared_inputs(b, d), local = window_inputs(b, d, &global);
+
+    if (b->f->n_outputs)
+        ids = input_out_ids(b->in, b->g, b->f);
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        struct block_attn_in in = hp->windowed[il] ? local : global;
+
+        in.no_rope = d->no_rope_step && (il + 1) % d->no_rope_step == 0;
+        if (is_last(b, il) && !b->f->n_outputs) {
+            store_only(b, d, &in, x, il);
+            return;
+        }
+        x = (d->parallel ? parallel_layer : serial_layer)(b, d, &in, x, ids, il);
+        named(x, "l_out-%u", il);
+    }
+    logits(b, d, x);
 }
 
 void decoder_build_plain(struct build *b)

@@ -6,6 +6,7 @@
  *     x = embd * embd_scale
  *     per layer:  x += attn_post_norm(attention(attn_norm(x))) * residual_scale
  *                 x += ffn_post_norm(ffn(ffn_norm(x))) * residual_scale
+ *     or parallel: x += attention(attn_norm(x)) + ffn(ffn_norm(x)), one norm for both where there is but one
  *     logits = softcap((output(output_norm(x)) + bias) * logit_scale)
  *
  * Layers with a sliding window (hparams.windowed) have a mask and a RoPE base of their own.
@@ -22,17 +23,20 @@
 
 struct decoder_globals {
     struct tensor *tok_embd;               /* [n_embd, n_vocab] */
-    struct tensor *output_norm;            /* [n_embd] */
+    struct tensor *tok_norm, *tok_norm_b;  /* [n_embd] norm of what tok_embd gives */
+    struct tensor *pos_embd;               /* [n_embd, n_ctx_train] added to it, by position */
+    struct tensor *output_norm, *output_norm_b; /* [n_embd] */
     struct tensor *output, *output_b;      /* [n_embd, n_vocab] */
     struct tensor *rope_freqs;             /* [n_rot/2] factors */
     struct tensor *rope_long, *rope_short; /* the same by the length of the context (longrope) */
 };
 
 struct decoder_layer {
-    struct tensor *attn_norm; /* [n_embd], as all norms */
+    struct tensor *attn_norm, *attn_norm_b;     /* [n_embd], as all norms */
+    struct tensor *attn_norm_2, *attn_norm_2_b; /* of attention alone; attn_norm is then the network's */
     struct block_attn attn;
     struct tensor *attn_post_norm;
-    struct tensor *ffn_norm;
+    struct tensor *ffn_norm, *ffn_norm_b;
     struct block_ffn ffn;
     struct tensor *ffn_post_norm;
 };
@@ -42,7 +46,9 @@ struct decoder {
     float embd_scale, residual_scale, logit_scale; /* 0: none */
     float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
     float attn_softcap;      /* of attn_scale q.k; 0: none */
-    enum glu_kind glu;       /* of the feed-forward network */
+    enum ffn_act act;        /* of the feed-forward network */
+    enum norm_kind norm;     /* of all norms */
+    bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
     bool norm_after_rope;
@@ -72,6 +78,12 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
     {"token_embd.weight", DG(tok_embd), {D_EMBD, D_VOCAB}, USE_ROWS, PLACE_INPUT}
 #define ROW_OUTPUT_NORM \
     {"output_norm.weight", DG(output_norm), {D_EMBD}, USE_VECTOR, PLACE_OUTPUT}
+#define ROW_GLOBAL_BIAS(name, field) \
+    {name ".bias", DG(field), {D_EMBD}, USE_VECTOR, PLACE_OUTPUT, .optional = true}
+/* Of a layer norm. */
+#define ROWS_OUTPUT_NORM ROW_OUTPUT_NORM, ROW_GLOBAL_BIAS("output_norm", output_norm_b)
+#define ROW_POSITIONS \
+    {"position_embd.weight", DG(pos_embd), {D_EMBD, D_CTX}, USE_ROWS, PLACE_INPUT}
 #define ROW_OUTPUT \
     {"output.weight", DG(output), {D_EMBD, D_VOCAB}, USE_MATRIX, PLACE_OUTPUT}
 #define ROW_OUTPUT_OR_TIED \
@@ -88,10 +100,16 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
 
 #define ROW_NORM(name, field, n) \
     {"blk.%d." name ".weight", DL(field), {n}, USE_VECTOR, PLACE_LAYER}
+#define ROW_OPTIONAL_NORM(name, field) \
+    {"blk.%d." name ".weight", DL(field), {D_EMBD}, USE_VECTOR, PLACE_LAYER, .optional = true}
 #define ROW_MATRIX(name, field, k, n) \
     {"blk.%d." name ".weight", DL(field), {k, n}, USE_MATRIX, PLACE_LAYER}
 #define ROW_BIAS(name, field, n) \
     {"blk.%d." name ".bias", DL(field), {n}, USE_VECTOR, PLACE_LAYER, .optional = true}
+
+/* A layer norm: weight and bias [n_embd]. */
+#define ROWS_NORM(name, field) \
+    ROW_NORM(name, field, D_EMBD), ROW_BIAS(name, field##_b, D_EMBD)
 
 #define ROWS_QKV \
     ROW_MATRIX("attn_q", attn.q, D_EMBD, D_Q), ROW_BIAS("attn_q", attn.q_b, D_Q), \
@@ -110,11 +128,18 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
     ROW_BIAS("attn_qkv", attn.qkv_b, D_QKV)
 #define ROWS_QK_NORM(n_q, n_k) \
     ROW_NORM("attn_q_norm", attn.q_norm, n_q), ROW_NORM("attn_k_norm", attn.k_norm, n_k)
+/* A norm of each head's own. */
+#define ROW_HEAD_NORMS(name, field, n) \
+    {"blk.%d." name ".weight", DL(field), {D_HEAD_K, n}, USE_VECTOR, PLACE_LAYER, .optional = true}
 #define ROWS_ATTN_OUT \
     ROW_MATRIX("attn_output", attn.o, D_O, D_EMBD), ROW_BIAS("attn_output", attn.o_b, D_EMBD)
 
 #define ROWS_FFN \
     ROW_MATRIX("ffn_gate", ffn.gate, D_EMBD, D_FF), ROW_BIAS("ffn_gate", ffn.gate_b, D_FF), \
+    ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
+    ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD), ROW_BIAS("ffn_down", ffn.down_b, D_EMBD)
+/* Without a gate. */
+#define ROWS_FFN_PLAIN \
     ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
     ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD), ROW_BIAS("ffn_down", ffn.down_b, D_EMBD)
 /* Gate and up in one matrix. */

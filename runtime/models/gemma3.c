@@ -51,7 +51,7 @@ static void build(struct build *b)
 
     /* a window is never longer than what training saw: its layers need no scaling */
     decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd),
-                                       .glu = GLU_GEGLU,
+                                       .act = FFN_GEGLU,
                                        .attn_scale = attn_scale(hp),
                                        .window_unscaled = true});
 }
