@@ -216,7 +216,8 @@ void decoder_build(struct build *b, const struct decoder *d)
     for (uint32_t il = 0; il < hp->n_layer; il++) {
         struct block_attn_in in = hp->windowed[il] ? local : global;
 
-        in.no_rope = d->no_rope_step && (il + 1) % d->no_rope_step == 0;
+        in.no_rope = (d->no_rope_step && (il + 1) % d->no_rope_step == 0) ||
+                     (d->rope_windows_only && !hp->windowed[il]);
         if (is_last(b, il) && !b->f->n_outputs) {
             store_only(b, d, &in, x, il);
             return;

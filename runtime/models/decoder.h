@@ -51,6 +51,7 @@ struct decoder {
     bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
+    bool rope_windows_only;  /* layers that see everything do without positions */
     bool norm_after_rope;
     bool window_unscaled;    /* layers with a window rotate without RoPE's scaling factor */
     bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
