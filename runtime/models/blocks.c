@@ -207,8 +207,8 @@ struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_ac
                          struct tensor *x, uint32_t il)
 {
     static const enum glu_kind glus[] = {[FFN_SWIGLU] = GLU_SWIGLU, [FFN_GEGLU] = GLU_GEGLU};
-    static const enum unary_kind plain[] = {[FFN_GELU] = UNARY_GELU,
-                                            [FFN_RELU_SQR] = UNARY_RELU_SQR};
+    static const enum unary_kind plain[] = {
+        [FFN_GELU] = UNARY_GELU, [FFN_RELU_SQR] = UNARY_RELU_SQR};
     int64_t n_ff = b->m->hp.n_ff;
     struct tensor *gate, *up = block_linear(b, w->up, w->up_b, x), *y;
 
