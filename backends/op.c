@@ -120,6 +120,16 @@ static enum status shape_cont(struct tensor *t, struct err *e)
     return result(t, t->src[0]->type, TENSOR_DIMS, t->src[0]->ne, e);
 }
 
+static enum status shape_concat(struct tensor *t, struct err *e)
+{
+    const struct tensor *a = t->src[0], *b = t->src[1];
+    int64_t ne[TENSOR_DIMS] = {a->ne[0] + b->ne[0], a->ne[1], a->ne[2], a->ne[3]};
+
+    if (!is_f32(a) || !is_f32(b) || memcmp(a->ne + 1, b->ne + 1, 3 * sizeof a->ne[0]) != 0)
+        return bad(t, e, "as many f32 rows in both");
+    return result(t, DT_F32, TENSOR_DIMS, ne, e);
+}
+
 static enum status shape_get_rows(struct tensor *t, struct err *e)
 {
     const struct tensor *a = t->src[0], *ids = t->src[1];

@@ -3,6 +3,7 @@
  * runtime/graph.h. Every result is f32 and contiguous unless said otherwise; x, a, b below are f32.
  *
  * CONT        src0 any layout, any type                       same elements, contiguous, same type
+ * CONCAT      a [n, ...], b [m, ...]                          [n + m, ...]: rows of a with those of b behind them
  * GET_ROWS    src0 [n, m] any type, src1 ids [k] i32          [n, k]: row ids[j] of src0, decoded
  * SET_ROWS    src0 [n, m] (f32, f16), src1 x [n, k], src2 ids [k] i64
  *                                                             view of src0 in which row ids[j] = x[j]

@@ -397,6 +397,11 @@ struct tensor *op_cont(struct graph *g, struct tensor *x)
     return finish(g, make(g, OP_CONT, 1, x, NULL, NULL, NULL));
 }
 
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b)
+{
+    return finish(g, make(g, OP_CONCAT, 2, a, b, NULL, NULL));
+}
+
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids)
 {
     return finish(g, make(g, OP_GET_ROWS, 2, a, ids, NULL, NULL));

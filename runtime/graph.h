@@ -99,6 +99,7 @@ struct tensor *op_permute(struct graph *g, struct tensor *x, const int axis[4]);
 struct tensor *op_transpose(struct graph *g, struct tensor *x);
 
 struct tensor *op_cont(struct graph *g, struct tensor *x);
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids);
 struct tensor *op_set_rows(struct graph *g, struct tensor *a, struct tensor *x, struct tensor *ids);
 struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b);

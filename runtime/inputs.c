@@ -103,8 +103,15 @@ static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_fa
     return t->ne[0] == f->n_kv ? REUSE_OK : REUSE_KV_LENGTH;
 }
 
-/* n_window: UINT32_MAX for all positions. */
-static enum status set_masks(struct tensor *t, const struct input_data *d, uint32_t n_window,
+/* Positions up to pos that a token there sees. */
+static uint32_t window_at(const struct input_data *d, bool windowed, int32_t pos)
+{
+    if (!windowed)
+        return UINT32_MAX;
+    return d->hp->window_chunked ? (uint32_t)pos % d->kv->n_window + 1 : d->kv->n_window;
+}
+
+static enum status set_masks(struct tensor *t, const struct input_data *d, bool windowed,
                              struct err *e)
 {
     const uint16_t f16_minus_inf = 0xfc00;
@@ -112,6 +119,7 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, uint3
 
     for (int32_t i = 0; i < d->u->n_tokens; i++) {
         int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        uint32_t n_window = window_at(d, windowed, pos);
         enum status st;
 
         for (uint32_t c = 0; c < n_kv; c++)
@@ -125,12 +133,12 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, uint3
 
 static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return set_masks(t, d, UINT32_MAX, e);
+    return set_masks(t, d, false, e);
 }
 
 static enum status set_window_mask(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return set_masks(t, d, d->kv->n_window, e);
+    return set_masks(t, d, true, e);
 }
 
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)

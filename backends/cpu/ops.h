@@ -88,7 +88,7 @@ extern const struct cpu_op cpu_op_rope;
  * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:
  * ST_MODEL.
  */
-extern const struct cpu_op cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
+extern const struct cpu_op cpu_op_concat, cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
 extern const struct cpu_op cpu_op_mul_mat;
 /* Row numbers are checked: ST_MODEL. */
 extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_top_k, cpu_op_pick,

@@ -158,6 +158,8 @@ static struct tensor *positioned(struct build *b, const struct block_attn_in *in
         x = norm_heads(b, in->norm, x, norm);
     if (!in->no_rope)
         x = op_rope(b->g, x, in->pos, in->freqs, &in->rope);
+    if (in->unit_norm && !in->no_rope)
+        x = op_rms_norm(b->g, x, NULL, b->m->hp.norm_eps);
     if (norm && !whole && in->norm_after_rope)
         x = norm_heads(b, in->norm, x, norm);
     return x;

@@ -49,6 +49,7 @@ struct block_attn_in {
     struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
     bool no_rope;           /* positions are not encoded */
     enum norm_kind norm;    /* of queries and keys */
+    bool unit_norm;         /* heads that were rotated are then normalised, without weights */
     bool norm_after_rope;   /* norms of heads come after RoPE */
 };
 

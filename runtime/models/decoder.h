@@ -21,6 +21,7 @@
 #include "runtime/arch.h"
 #include "runtime/models/blocks.h"
 #include "runtime/models/experts.h"
+#include "runtime/models/latent.h"
 
 struct decoder_globals {
     struct tensor *tok_embd;               /* [n_embd, n_vocab] */
@@ -36,6 +37,7 @@ struct decoder_layer {
     struct tensor *attn_norm, *attn_norm_b;     /* [n_embd], as all norms */
     struct tensor *attn_norm_2, *attn_norm_2_b; /* of attention alone; attn_norm is then the network's */
     struct block_attn attn;
+    struct block_latent latent; /* in place of attn, where kv_a is there */
     struct tensor *attn_post_norm;
     struct tensor *ffn_norm, *ffn_norm_b;
     struct block_ffn ffn;
@@ -54,6 +56,8 @@ struct decoder {
     enum norm_kind norm;     /* of all norms */
     bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
+    bool scale_unrotated;    /* q_scale is for layers without positions only */
+    bool unit_norm;          /* heads of Q and K are normalised after RoPE, without weights */
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
     bool rope_windows_only;  /* layers that see everything do without positions */
     bool norm_after_rope;

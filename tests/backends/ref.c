@@ -261,6 +261,14 @@ static void ref_rope(const struct tensor *t, double *out, double *size)
     }
 }
 
+static void ref_concat(const struct tensor *t, double *out)
+{
+    int64_t n = t->src[0]->ne[0];
+
+    EACH(t)
+    *out++ = i0 < n ? ref_at(t->src[0], i0, i1, i2, i3) : ref_at(t->src[1], i0 - n, i1, i2, i3);
+}
+
 static void ref_rows(const struct tensor *t, double *out)
 {
     const struct tensor *a = t->src[0];
@@ -532,9 +540,13 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_TOP_K:
     case OP_PICK:
+    case OP_CONCAT:
         if (size)
             memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
-        (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
+        if (t->op == OP_CONCAT)
+            ref_concat(t, out);
+        else
+            (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
         break;
     case OP_UNARY:
         ref_unary(t, out, size);

@@ -707,6 +707,23 @@ static void test_bad_rows(void **state)
         }
 }
 
+static void test_concat(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_WIDTH; i++) {
+        struct tensor *a = fx_random(fx_tensor(DT_F32, widths[i], 5, 2, 3, 8), 1);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, 7, 5, 2, 3, 4), 1), *y;
+
+        y = fx_op(OP_CONCAT, NULL, 0, a, b, NULL, NULL);
+        check(y, 0);
+        check_threads(y);
+        check(fx_op(OP_CONCAT, NULL, 0, b, a, NULL, NULL), 0);
+        fx_end();
+    }
+}
+
 static void test_cont(void **state)
 {
     (void)state;
@@ -897,7 +914,7 @@ static void test_table(void **state)
     static const enum op tested[] = {
         OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,     OP_MUL,  OP_SCALE, OP_GLU,   OP_RMS_NORM,
         OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP, OP_NORM, OP_UNARY, OP_CLAMP, OP_SOFT_MAX,
-        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K};
+        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K,    OP_CONCAT};
 
     (void)state;
     if (!dev)
@@ -996,6 +1013,7 @@ int main(int argc, char **argv)
         test_get_rows,
         test_set_rows,
         test_bad_rows,
+        test_concat,
         test_cont,
         test_attn,
         test_attn_invariance,
@@ -1026,6 +1044,7 @@ int main(int argc, char **argv)
         "get_rows",
         "set_rows",
         "bad_rows",
+        "concat",
         "cont",
         "attn",
         "attn_invariance",
