@@ -27,6 +27,8 @@ enum option_kind {
     KIND_MODELS, /* adds a list to models */
     KIND_SOURCE, /* adds to sources; min = enum of struct source */
     KIND_INTS,   /* struct int_list, each from min to max */
+    KIND_BIAS,   /* adds to biases */
+    KIND_ORDER,  /* order of the samplers: min = 0 names, 1 letters */
 };
 
 enum option_group {

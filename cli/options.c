@@ -60,6 +60,10 @@ static void expectation(const struct option_row *r, char *out, size_t n_out)
         text_addf(&t, "a whole number from 0 to %llu, or -1", (unsigned long long)UINT64_MAX);
     } else if (r->kind == KIND_ABOVE) {
         text_addf(&t, "%s above %g", what, r->min);
+    } else if (r->kind == KIND_BIAS) {
+        text_str(&t, "a token id, + or -, and a number, such as 42-1.5");
+    } else if (r->min == -(double)FLT_MAX) {
+        text_str(&t, what);
     } else if (r->max == (double)FLT_MAX) {
         text_addf(&t, "%s of at least %g", what, r->min);
     } else {
@@ -205,6 +209,43 @@ static enum status add_source(struct options *o, int kind, const char *arg, stru
     return ST_OK;
 }
 
+/* "42+1.5", "42-inf" */
+static bool parse_bias(const char *s, struct bias *out)
+{
+    size_t n = strspn(s, "0123456789");
+    const char *value = s + n + 1;
+    char id[16];
+    int64_t v;
+    double x = INFINITY;
+
+    if (!n || n >= sizeof id || !s[n] || !strchr("+-", s[n]))
+        return false;
+    memcpy(id, s, n);
+    id[n] = 0;
+    if (!parse_int(id, &v) || v > INT32_MAX)
+        return false;
+    if (strspn(value, "+-") || (strcmp(value, "inf") != 0 && !parse_number(value, &x)))
+        return false;
+    if (s[n] == '-')
+        x = -x;
+    *out = (struct bias){(int32_t)v, (float)x};
+    return x == -INFINITY || fabs(x) <= FLT_MAX;
+}
+
+static enum status add_bias(struct options *o, const struct option_row *r, const char *name,
+                            const char *value, struct err *e)
+{
+    struct bias b, *slot;
+
+    if (!parse_bias(value, &b))
+        return bad_value(r, name, value, e);
+    slot = append(&o->biases, &o->n_biases, sizeof *slot);
+    if (!slot)
+        return err_nomem(e, "options", sizeof *slot);
+    *slot = b;
+    return ST_OK;
+}
+
 static enum status set_value(struct options *o, const struct option_row *r, const char *name,
                              char *value, struct err *e)
 {
@@ -244,6 +285,11 @@ static enum status set_value(struct options *o, const struct option_row *r, cons
         return add_source(o, (int)r->min, value, e);
     case KIND_INTS:
         return add_ints(r, field, name, value, e);
+    case KIND_BIAS:
+        return add_bias(o, r, name, value, e);
+    case KIND_ORDER:
+        return r->min > 0 ? sampler_set_letters(&o->sampling, name, value, e)
+                          : sampler_set_names(&o->sampling, name, value, e);
     }
     return ok ? ST_OK : bad_value(r, name, value, e);
 }
@@ -475,6 +521,7 @@ void options_release(struct options *o)
 {
     mem_free(o->models);
     mem_free(o->sources);
+    mem_free(o->biases);
     mem_free(o->bench_prompt.v);
     mem_free(o->bench_gen.v);
     mem_free(o->bench_depth.v);

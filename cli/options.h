@@ -25,6 +25,11 @@ struct int_list {
     int n;
 };
 
+struct bias { /* --logit-bias */
+    int32_t id;
+    float value; /* -INFINITY: never */
+};
+
 struct options {
     enum command cmd;
     const char *topic; /* help: name of a command, or NULL */
@@ -43,6 +48,8 @@ struct options {
     int32_t n_predict; /* -1: until the end of the text or of the context */
     bool ignore_eos, seed_given;
     struct sampler_options sampling;
+    struct bias *biases; /* [n_biases], owned */
+    int n_biases;
 
     int32_t n_ctx;                      /* 0: as the model says, at most 4096 */
     int32_t n_batch, n_ubatch;          /* 0: default */

@@ -139,6 +139,16 @@ static uint64_t random_seed(void)
     return (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
 }
 
+/* --verbose: what the next tokens go through. */
+static void log_chain(const struct sampler *s)
+{
+    struct text t = {0};
+
+    sampler_describe(s, &t);
+    log_info("samplers: %s", t.p ? t.p : "");
+    text_release(&t);
+}
+
 static enum status make_sampler(struct run *r, struct err *e)
 {
     struct sampler_options so = r->c->opt->sampling;
@@ -155,8 +165,16 @@ static enum status make_sampler(struct run *r, struct err *e)
         if (no_text || (r->c->opt->ignore_eos && vocab_is_eog(v, id)))
             st = sampler_ban(r->sampler, id, e);
     }
+    for (int i = 0; !st && i < r->c->opt->n_biases; i++) {
+        const struct bias *b = &r->c->opt->biases[i];
+        st = sampler_bias(r->sampler, b->id, b->value, e);
+        if (st)
+            err_context(e, "--logit-bias");
+    }
     for (size_t i = 0; !st && i < r->ids.n; i++)
         sampler_accept(r->sampler, r->ids.id[i]);
+    if (!st)
+        log_chain(r->sampler);
     return st;
 }
 

@@ -1,0 +1,516 @@
+/*
+ * Each sampler against a reference that follows its description word by word, on plain arrays, with
+ * qsort and the C library's functions; then chains of several, and what every chain promises.
+ */
+#include "tests/unit.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gguf/base/mem.h"
+#include "runtime/sampler.h"
+
+#define N_MAX 400
+#define N_CTX 64
+
+/* ---- reference ---- */
+
+struct ref {
+    int id;
+    double x, p; /* logit, probability */
+};
+
+struct refs {
+    struct ref r[N_MAX];
+    int n;
+    bool close; /* rounding alone could have changed what was kept */
+    int history[N_CTX], n_history;
+};
+
+static int ref_order(const void *a, const void *b)
+{
+    const struct ref *x = a, *y = b;
+
+    if (x->x != y->x)
+        return x->x > y->x ? -1 : 1;
+    return x->id - y->id;
+}
+
+/* Sort and give the probabilities. */
+static void ref_softmax(struct refs *l)
+{
+    double sum = 0;
+
+    qsort(l->r, (size_t)l->n, sizeof *l->r, ref_order);
+    for (int i = 0; i < l->n; i++)
+        sum += exp(l->r[i].x - l->r[0].x);
+    for (int i = 0; i < l->n; i++)
+        l->r[i].p = exp(l->r[i].x - l->r[0].x) / sum;
+}
+
+static void ref_is_close(struct refs *l, double a, double b)
+{
+    if (fabs(a - b) <= 1e-9 * fmax(1e-3, fmax(fabs(a), fabs(b))))
+        l->close = true;
+}
+
+static void ref_penalties(struct refs *l, const struct sampler_options *o)
+{
+    int last_n = o->repeat_last_n < 0 ? N_CTX : o->repeat_last_n;
+
+    for (int i = 0; i < l->n; i++) {
+        struct ref *r = &l->r[i];
+        int count = 0;
+        for (int j = 0; j < last_n && j < l->n_history; j++)
+            count += l->history[l->n_history - 1 - j] == r->id;
+        if (!count)
+            continue;
+        if (r->x <= 0)
+            r->x *= (double)o->repeat_penalty;
+        else
+            r->x /= (double)o->repeat_penalty;
+        r->x -= count * (double)o->frequency_penalty;
+        r->x -= (double)o->presence_penalty;
+    }
+}
+
+static void ref_top_k(struct refs *l, const struct sampler_options *o)
+{
+    ref_softmax(l);
+    if (o->top_k > 0 && o->top_k < l->n)
+        l->n = o->top_k;
+}
+
+static void ref_top_p(struct refs *l, const struct sampler_options *o)
+{
+    double sum = 0;
+
+    ref_softmax(l);
+    for (int i = 0; o->top_p < 1 && i < l->n; i++) {
+        sum += l->r[i].p;
+        ref_is_close(l, sum, (double)o->top_p);
+        if (sum >= (double)o->top_p) {
+            l->n = i + 1;
+            return;
+        }
+    }
+}
+
+static void ref_min_p(struct refs *l, const struct sampler_options *o)
+{
+    int n = 0;
+
+    ref_softmax(l);
+    for (int i = 0; i < l->n; i++) {
+        double least = (double)o->min_p * l->r[0].p;
+        if (i > 0)
+            ref_is_close(l, l->r[i].p, least);
+        if (l->r[i].p >= least)
+            l->r[n++] = l->r[i];
+    }
+    l->n = n;
+}
+
+static void ref_temperature(struct refs *l, const struct sampler_options *o)
+{
+    ref_softmax(l);
+    if (o->temp == 0)
+        l->n = 1;
+    for (int i = 0; o->temp > 0 && i < l->n; i++)
+        l->r[i].x /= (double)o->temp;
+}
+
+typedef void ref_fn(struct refs *l, const struct sampler_options *o);
+
+struct ref_row {
+    const char *name;
+    char letter;
+    ref_fn *fn;
+};
+static const struct ref_row ref_rows[] = {
+    /* in the default order */
+    {"penalties", 'e', ref_penalties},
+    {"top_k", 'k', ref_top_k},
+    {"top_p", 'p', ref_top_p},
+    {"min_p", 'm', ref_min_p},
+    {"temperature", 't', ref_temperature},
+};
+enum { N_REF_ROWS = sizeof ref_rows / sizeof ref_rows[0] };
+
+/* ---- random input ---- */
+
+static uint32_t noise_state;
+
+static uint32_t noise_int(uint32_t below)
+{
+    noise_state = noise_state * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)(noise_state >> 4) * below >> 28);
+}
+
+static double noise(void)
+{
+    return (double)noise_int(1 << 24) / (1 << 24);
+}
+
+static int pick_size(void)
+{
+    static const int sizes[] = {1, 2, 3, 7, 40, 100, N_MAX};
+
+    return sizes[noise_int(7)];
+}
+
+/* Logits of one of several kinds: spread, many ties, all equal, one far ahead, some -inf. */
+static void make_logits(float *logits, int n)
+{
+    uint32_t kind = noise_int(6);
+
+    for (int i = 0; i < n; i++) {
+        double x = (noise() + noise() + noise() - 1.5) * (kind == 5 ? 60 : 8);
+        logits[i] = (float)(kind == 1 ? floor(x) : kind == 2 ? 1.5 : x);
+        if (kind == 4 && noise() < 0.3)
+            logits[i] = -INFINITY;
+    }
+    if (kind == 3)
+        logits[noise_int((uint32_t)n)] = 40;
+    if (kind == 4)
+        logits[noise_int((uint32_t)n)] = 2;
+}
+
+/* Tokens of a text that repeats itself. */
+static void make_history(struct refs *l, int n_vocab)
+{
+    uint32_t period = 1 + noise_int(9);
+
+    l->n_history = (int)noise_int(N_CTX + 1);
+    for (int i = 0; i < l->n_history; i++) {
+        l->history[i] = (int)noise_int((uint32_t)n_vocab);
+        if (i >= (int)period && noise() < 0.8)
+            l->history[i] = l->history[i - (int)period];
+    }
+}
+
+/* Everything off, temperature 1. */
+static struct sampler_options off(void)
+{
+    struct sampler_options o;
+
+    sampler_defaults(&o);
+    o.temp = o.top_p = 1;
+    o.top_k = 0;
+    o.min_p = 0;
+    o.seed = noise_int(1000);
+    return o;
+}
+
+/* Switch one sampler on, with values over its whole range. */
+static void randomise(struct sampler_options *o, char letter)
+{
+    switch (letter) {
+    case 'e':
+        o->repeat_penalty = (float)(0.5 + 2 * noise());
+        o->presence_penalty = (float)(4 * noise() - 2);
+        o->frequency_penalty = (float)(4 * noise() - 2);
+        o->repeat_last_n = (int32_t)noise_int(N_CTX + 20) - 1;
+        break;
+    case 'k':
+        o->top_k = (int32_t)noise_int(60) - 1;
+        break;
+    case 'p':
+        o->top_p = (float)(1.1 * noise());
+        o->top_p = o->top_p > 1 ? 1 : o->top_p;
+        break;
+    case 'm':
+        o->min_p = (float)(noise() * noise());
+        break;
+    case 't':
+        o->temp = noise() < 0.1 ? 0 : (float)(0.05 + 3 * noise());
+        break;
+    }
+}
+
+/* ---- one case ---- */
+
+static struct sampler *make(const struct sampler_options *o, const struct refs *l, int n_vocab)
+{
+    struct sampler *s;
+    struct err e = {0};
+
+    assert_int_equal(sampler_new(&s, o, n_vocab, N_CTX, &e), ST_OK);
+    for (int i = 0; i < l->n_history; i++)
+        sampler_accept(s, l->history[i]);
+    return s;
+}
+
+static void load(struct refs *l, const float *logits, int n)
+{
+    l->n = 0;
+    l->close = false;
+    for (int i = 0; i < n; i++)
+        if (logits[i] != -INFINITY)
+            l->r[l->n++] = (struct ref){i, (double)logits[i], 0};
+}
+
+/* The sample's candidates are those of the reference, with its probabilities. */
+static void compare(struct sampler *s, const float *logits, struct refs *l)
+{
+    const struct candidate *kept;
+    struct err e = {0};
+    int32_t id, n;
+    bool found = false;
+
+    assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+    kept = sampler_kept(s, &n);
+    ref_softmax(l);
+    if (l->close)
+        return;
+    assert_int_equal(n, l->n);
+    for (int i = 0; i < n; i++) {
+        if (kept[i].id != l->r[i].id) /* two that differ by rounding alone */
+            assert_true(fabs((double)kept[i].p - l->r[i].p) < 1e-6);
+        assert_true(fabs((double)kept[i].p - l->r[i].p) < 1e-6);
+        found |= kept[i].id == id;
+    }
+    assert_true(found);
+}
+
+/* ---- tests ---- */
+
+static void test_each_alone(void **state)
+{
+    static float logits[N_MAX];
+    static struct refs l;
+
+    (void)state;
+    noise_state = 1;
+    for (int row = 0; row < N_REF_ROWS; row++) {
+        int compared = 0;
+        for (int c = 0; c < 1500; c++) {
+            int n = pick_size();
+            struct sampler_options o = off();
+            struct sampler *s;
+            randomise(&o, ref_rows[row].letter);
+            make_logits(logits, n);
+            make_history(&l, n);
+            load(&l, logits, n);
+            ref_rows[row].fn(&l, &o);
+            s = make(&o, &l, n);
+            compare(s, logits, &l);
+            compared += !l.close;
+            sampler_free(s);
+        }
+        assert_true(compared > 1000);
+    }
+}
+
+/* Any subset in any order gives what the references give one after the other. */
+static void test_any_order(void **state)
+{
+    static float logits[N_MAX];
+    static struct refs l;
+    int compared = 0;
+
+    (void)state;
+    noise_state = 2;
+    for (int c = 0; c < 4000; c++) {
+        int n = pick_size(), order[N_REF_ROWS], n_order = 1 + (int)noise_int(N_REF_ROWS);
+        char names[256] = "", letters[N_REF_ROWS + 1] = "";
+        struct sampler_options o = off();
+        struct sampler *s;
+        struct err e;
+        for (int i = 0; i < N_REF_ROWS; i++)
+            order[i] = i;
+        for (int i = 0; i < n_order; i++) {
+            int j = i + (int)noise_int((uint32_t)(N_REF_ROWS - i)), k = order[i];
+            order[i] = order[j];
+            order[j] = k;
+            letters[i] = ref_rows[order[i]].letter;
+            strcat(strcat(names, i ? ";" : ""), ref_rows[order[i]].name);
+            randomise(&o, letters[i]);
+        }
+        if (c % 2)
+            assert_int_equal(sampler_set_names(&o, "--samplers", names, &e), ST_OK);
+        else
+            assert_int_equal(sampler_set_letters(&o, "--sampler-seq", letters, &e), ST_OK);
+        make_logits(logits, n);
+        make_history(&l, n);
+        load(&l, logits, n);
+        for (int i = 0; i < n_order; i++)
+            ref_rows[order[i]].fn(&l, &o);
+        s = make(&o, &l, n);
+        compare(s, logits, &l);
+        compared += !l.close;
+        sampler_free(s);
+    }
+    assert_true(compared > 3000);
+}
+
+/* Without an order of one's own it is that of the rows above. */
+static void test_default_order(void **state)
+{
+    struct sampler_options usual, named;
+    char names[256] = "";
+    struct err e;
+
+    (void)state;
+    sampler_defaults(&usual);
+    sampler_defaults(&named);
+    for (int i = 0; i < N_REF_ROWS; i++)
+        strcat(strcat(names, i ? ";" : ""), ref_rows[i].name);
+    assert_int_equal(sampler_set_names(&named, "--samplers", names, &e), ST_OK);
+    assert_int_equal(named.n_order, usual.n_order);
+    assert_memory_equal(named.order, usual.order, sizeof named.order);
+}
+
+static void test_names(void **state)
+{
+    static const char *const same[][2] = {
+        {"top_k", "Top-K"},
+        {"top_k", "topk"},
+        {"top_p", "nucleus"},
+        {"temperature", "temp"},
+        {"min_p;top_k", "MINP;top-k"},
+    };
+    static const struct {
+        bool letters;
+        const char *value, *word;
+    } bad[] = {
+        {false, "", "''"},
+        {false, ";", "''"},
+        {false, "top_k;", "''"},
+        {false, "top_kk", "top_kk"},
+        {false, "top", "'top'"},
+        {false, "dist", "'dist'"},
+        {false, "top_k top_p", "'"},
+        {false, "topk;top_k", "twice"},
+        {true, "", "''"},
+        {true, "kz", "'z'"},
+        {true, "kk", "twice"},
+        {true, "K", "'K'"},
+        {true, "k;p", "';'"},
+        {true, "\xff", "xff"},
+    };
+    struct sampler_options a, b;
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        sampler_defaults(&a);
+        sampler_defaults(&b);
+        assert_int_equal(sampler_set_names(&a, "--samplers", same[i][0], &e), ST_OK);
+        assert_int_equal(sampler_set_names(&b, "--samplers", same[i][1], &e), ST_OK);
+        assert_int_equal(a.n_order, b.n_order);
+        assert_memory_equal(a.order, b.order, (size_t)a.n_order);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *flag = bad[i].letters ? "--sampler-seq" : "--samplers";
+        sampler_defaults(&a);
+        assert_int_equal(
+            (bad[i].letters ? sampler_set_letters : sampler_set_names)(&a, flag, bad[i].value, &e),
+            ST_USAGE);
+        assert_non_null(strstr(e.msg, flag));
+        assert_non_null(strstr(e.msg, bad[i].word));
+        assert_non_null(strstr(e.msg, "expected"));
+    }
+}
+
+static void test_bias(void **state)
+{
+    static float logits[N_MAX];
+    static struct refs l;
+    struct err e;
+
+    (void)state;
+    noise_state = 3;
+    for (int c = 0; c < 500; c++) {
+        int n = pick_size();
+        struct sampler_options o = off();
+        struct sampler *s = make(&o, &l, n);
+        make_logits(logits, n);
+        load(&l, logits, n);
+        for (int i = 0; i < 5; i++) {
+            int32_t id = (int32_t)noise_int((uint32_t)n);
+            float bias = (float)(20 * noise() - 10);
+            int m = 0;
+            if (i == 4 && l.n > 1)
+                bias = -INFINITY;
+            assert_int_equal(sampler_bias(s, id, bias, &e), ST_OK);
+            for (int j = 0; j < l.n; j++) {
+                if (l.r[j].id == id)
+                    l.r[j].x += (double)bias;
+                if (l.r[j].x > -INFINITY)
+                    l.r[m++] = l.r[j];
+            }
+            l.n = m;
+        }
+        compare(s, logits, &l);
+        assert_int_equal(sampler_bias(s, n, 1, &e), ST_USAGE);
+        assert_non_null(strstr(e.msg, "vocabulary"));
+        assert_int_equal(sampler_bias(s, -1, 1, &e), ST_USAGE);
+        assert_int_equal(sampler_bias(s, 0, NAN, &e), ST_USAGE);
+        assert_int_equal(sampler_bias(s, 0, INFINITY, &e), ST_USAGE);
+        compare(s, logits, &l); /* what was refused changed nothing */
+        sampler_free(s);
+    }
+}
+
+static void test_refused_values(void **state)
+{
+    static const float no_number[] = {NAN, INFINITY, -INFINITY};
+    struct err e;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct sampler_options o;
+        struct {
+            const char *flag;
+            float *field;
+        } rows[] = {
+            {"--presence-penalty", &o.presence_penalty},
+            {"--frequency-penalty", &o.frequency_penalty},
+        };
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+            sampler_defaults(&o);
+            *rows[r].field = no_number[i];
+            assert_int_equal(sampler_check(&o, &e), ST_USAGE);
+            assert_non_null(strstr(e.msg, rows[r].flag));
+            assert_non_null(strstr(e.msg, "expected"));
+        }
+    }
+}
+
+static void test_describe(void **state)
+{
+    struct sampler_options o;
+    struct refs none = {0};
+    struct sampler *s;
+    struct text t = {0};
+    struct err e;
+
+    (void)state;
+    sampler_defaults(&o);
+    o.seed = 5;
+    assert_int_equal(sampler_set_names(&o, "--samplers", "temp;penalties;top_k", &e), ST_OK);
+    s = make(&o, &none, 10);
+    assert_int_equal(sampler_bias(s, 3, 1, &e), ST_OK);
+    assert_int_equal(sampler_bias(s, 4, -INFINITY, &e), ST_OK);
+    sampler_describe(s, &t);
+    assert_string_equal(t.p,
+                        "logit_bias(2 tokens) -> temperature=0.8 -> penalties off -> top_k=40 -> "
+                        "dist(seed=5)");
+    text_release(&t);
+    sampler_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_alone),    cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_default_order), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bias),          cmocka_unit_test(test_refused_values),
+        cmocka_unit_test(test_describe),
+    };
+
+    return cmocka_run_group_tests_name("sampler rows", tests, NULL, NULL);
+}
