@@ -64,6 +64,11 @@ int32_t sample_draw(struct sample *l, double sum);
 /* Index of the largest logit, the lowest id on a tie. */
 int32_t sample_largest(const struct sample *l);
 
+/* A heap of picks that hands them out from the end of the order: the lowest logit first, on a tie
+ * the highest id. pop shortens it by one; *n > 0. */
+void sample_heap(struct pick *h, int32_t n);
+struct pick sample_heap_pop(struct pick *h, int32_t *n);
+
 /* ---- the last tokens of the text ---- */
 
 struct recent {
@@ -104,8 +109,8 @@ struct sampler_row {
     void (*apply)(void *state, struct sample *l);
 };
 
-extern const struct sampler_row sample_penalties, sample_top_k, sample_top_p, sample_min_p,
-    sample_temperature, sample_dist;
+extern const struct sampler_row sample_penalties, sample_top_n_sigma, sample_top_k, sample_typ_p,
+    sample_top_p, sample_min_p, sample_xtc, sample_temperature, sample_dist;
 
 /* For the checks: ST_USAGE with "FLAG is 'V', expected EXPECTED" unless ok. */
 enum status sample_expect(bool ok, const char *flag, double v, const char *expected, struct err *e);

@@ -37,22 +37,34 @@ static void heap_sink(struct pick *h, int32_t n, int32_t i)
     h[i] = x;
 }
 
+void sample_heap(struct pick *h, int32_t n)
+{
+    for (int32_t i = n / 2 - 1; i >= 0; i--)
+        heap_sink(h, n, i);
+}
+
+struct pick sample_heap_pop(struct pick *h, int32_t *n)
+{
+    struct pick last = h[0];
+
+    h[0] = h[--*n];
+    heap_sink(h, *n, 0);
+    return last;
+}
+
 /* Put the k first of the order into h[0..k), in order. */
 static void heap_order(struct pick *h, int32_t n, int32_t k)
 {
-    for (int32_t i = k / 2 - 1; i >= 0; i--)
-        heap_sink(h, k, i);
+    sample_heap(h, k);
     for (int32_t i = k; i < n; i++) {
         if (pick_before(h[i], h[0])) {
             h[0] = h[i];
             heap_sink(h, k, 0);
         }
     }
-    for (int32_t end = k - 1; end > 0; end--) { /* take the last, again and again */
-        struct pick last = h[0];
-        h[0] = h[end];
-        h[end] = last;
-        heap_sink(h, end, 0);
+    while (k > 1) {
+        struct pick last = sample_heap_pop(h, &k);
+        h[k] = last;
     }
 }
 

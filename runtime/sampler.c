@@ -12,8 +12,8 @@
 /* The samplers, in the order in which they are applied unless --samplers says otherwise; behind
  * them those without a letter, which the chain adds itself. */
 static const struct sampler_row *const rows[] = {
-    &sample_penalties, &sample_top_k,       &sample_top_p,
-    &sample_min_p,     &sample_temperature, &sample_dist,
+    &sample_penalties, &sample_top_n_sigma, &sample_top_k,       &sample_typ_p, &sample_top_p,
+    &sample_min_p,     &sample_xtc,         &sample_temperature, &sample_dist,
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 _Static_assert(sizeof rows / sizeof rows[0] <= SAMPLER_MAX,
@@ -41,9 +41,12 @@ void sampler_defaults(struct sampler_options *o)
 {
     *o = (struct sampler_options){
         .temp = 0.8f,
+        .top_n_sigma = -1,
         .top_k = 40,
+        .typ_p = 1,
         .top_p = 0.95f,
         .min_p = 0.05f,
+        .xtc_threshold = 0.1f,
         .repeat_penalty = 1,
         .repeat_last_n = 64,
     };

@@ -20,8 +20,12 @@ enum { SAMPLER_MAX = 16 }; /* rows of the table, at most */
 struct sampler_options {
     float temp;                /* >= 0; 0 = greedy. default 0.8 */
     int32_t top_k;             /* <= 0 (0) = off. default 40 */
+    float top_n_sigma;         /* finite; <= 0 = off. default -1 */
+    float typ_p;               /* 0..1; 1 = off. default 1 */
     float top_p;               /* 0..1; 1 = off. default 0.95 */
     float min_p;               /* 0..1; 0 = off. default 0.05 */
+    float xtc_probability;     /* 0..1; 0 = off. default 0 */
+    float xtc_threshold;       /* 0..1; above 0.5 = off. default 0.1 */
     float repeat_penalty;      /* > 0; 1 = off. default 1 */
     float presence_penalty;    /* finite; 0 = off. default 0 */
     float frequency_penalty;   /* finite; 0 = off. default 0 */

@@ -21,7 +21,7 @@ def warnings(*args):
 
 
 # The chain and its values.
-DEFAULT = ["penalties off", "top_k=40", "top_p=0.95", "min_p=0.05", "temperature=0.8", "dist(seed=1)"]
+DEFAULT = ["penalties off", "top_n_sigma off", "top_k=40", "typ_p off", "top_p=0.95", "min_p=0.05", "xtc off", "temperature=0.8", "dist(seed=1)"]
 check("the default chain", chain() == DEFAULT, chain())
 check("in another order", chain("--samplers", "temperature;top_k", "--top-k", "7") == ["temperature=0.8", "top_k=7", "dist(seed=1)"])
 check("by letters", chain("--sampler-seq", "tk", "--top-k", "7") == ["temperature=0.8", "top_k=7", "dist(seed=1)"])
@@ -29,13 +29,15 @@ check("the last order counts", chain("--sampler-seq", "tk", "--samplers", "min_p
 check("other spellings", chain("--samplers", "Top-K;nucleus;temp") == ["top_k=40", "top_p=0.95", "temperature=0.8", "dist(seed=1)"])
 check("penalties", chain("--presence-penalty", "0.5", "--frequency-penalty", "-0.25", "--repeat-penalty", "1.5", "--repeat-last-n", "9")[0] ==
       "penalties(last_n=9, repeat=1.5, frequency=-0.25, presence=0.5)")
+check("filters", chain("--top-nsigma", "1.5", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2")[1:7] ==
+      ["top_n_sigma=1.5", "top_k=40", "typ_p=0.9", "top_p=0.95", "min_p=0.05", "xtc(probability=0.5, threshold=0.2)"])
 check("biases", chain("-l", "5+1", "-l", "6-inf", "--logit-bias", "5-0.5")[0] == "logit_bias(2 tokens)")
 check("nothing without --verbose", b"samplers" not in run(*ASK).stderr)
 
 # The help names the order that is used.
 names = [step.split("=")[0].split("(")[0].split(" ")[0] for step in DEFAULT[:-1]]
 for words in (run("help", "run").stdout.decode(), open(os.path.join(source, "cli", "ggrun.1")).read()):
-    check("the order in the help", ";".join(names) in "".join(words.split()) and "kpmt" in words, names)
+    check("the order in the help", ";".join(names) in "".join(words.split()) and "eskypmxt" in words, names)
 
 # A value that has no effect is said to have none.
 check("no warning", not warnings() and not warnings("--samplers", "temp") and not warnings("--top-k", "5"))
@@ -58,6 +60,6 @@ check_error("no token left", run(*[a for i in range(1024) for a in ("-l", f"{i}-
 
 # --temp 0 is the most likely token, whatever else is set that keeps it.
 greedy = run("--temp", "0", *ASK).stdout
-for args in (["--top-k", "1"], ["--top-p", "0.1"], ["--min-p", "1"], ["--samplers", "temperature"], ["--samplers", "temp;top_k;top_p"], ["-s", "9"]):
+for args in (["--top-k", "1"], ["--top-p", "0.1"], ["--min-p", "1"], ["--top-nsigma", "0.1"], ["--xtc-probability", "0.9", "--xtc-threshold", "0.6"], ["--samplers", "temperature"], ["--samplers", "temp;top_k;top_p"], ["-s", "9"]):
     check(f"greedy with {args}", run("--temp", "0", *args, *ASK).stdout == greedy)
 finish()

@@ -113,6 +113,81 @@ static void ref_min_p(struct refs *l, const struct sampler_options *o)
     l->n = n;
 }
 
+static void ref_top_n_sigma(struct refs *l, const struct sampler_options *o)
+{
+    double mean = 0, variance = 0, max = -INFINITY;
+    int n = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        mean += l->r[i].x / l->n;
+        max = fmax(max, l->r[i].x);
+    }
+    for (int i = 0; i < l->n; i++)
+        variance += pow(l->r[i].x - mean, 2) / l->n;
+    for (int i = 0; i < l->n; i++) {
+        double least = max - (double)o->top_n_sigma * sqrt(variance);
+        if (variance > 0)
+            ref_is_close(l, l->r[i].x, least);
+        if (o->top_n_sigma <= 0 || l->r[i].x >= least || l->r[i].x == max)
+            l->r[n++] = l->r[i];
+    }
+    l->n = n;
+}
+
+/* Again and again the most typical of those that are left, until the sum is more than p. */
+static void ref_typ_p(struct refs *l, const struct sampler_options *o)
+{
+    static bool taken[N_MAX];
+    double entropy = 0, sum = 0;
+    int n = 0;
+
+    ref_softmax(l);
+    if (o->typ_p == 1)
+        return;
+    for (int i = 0; i < l->n; i++)
+        entropy -= l->r[i].p > 0 ? l->r[i].p * log(l->r[i].p) : 0;
+    memset(taken, 0, sizeof taken);
+    for (int k = 0; k < l->n && sum <= (double)o->typ_p; k++) {
+        int best = -1;
+        double best_score = 0;
+        for (int i = 0; i < l->n; i++) {
+            double score = fabs(-log(l->r[i].p) - entropy);
+            if (taken[i])
+                continue;
+            /* equal logits have equal scores and keep their order; others may be close */
+            if (best >= 0 && l->r[i].x != l->r[best].x)
+                ref_is_close(l, score, best_score);
+            if (best < 0 || score < best_score) {
+                best = i;
+                best_score = score;
+            }
+        }
+        taken[best] = true;
+        sum += l->r[best].p;
+        ref_is_close(l, sum, (double)o->typ_p);
+    }
+    for (int i = 0; i < l->n; i++)
+        if (taken[i])
+            l->r[n++] = l->r[i];
+    l->n = n;
+}
+
+/* With a probability of 0 or 1. */
+static void ref_xtc(struct refs *l, const struct sampler_options *o)
+{
+    int n_likely = 0;
+
+    ref_softmax(l);
+    for (int i = 0; i < l->n; i++) {
+        n_likely += l->r[i].p >= (double)o->xtc_threshold;
+        ref_is_close(l, l->r[i].p, (double)o->xtc_threshold);
+    }
+    if (o->xtc_probability == 0 || n_likely < 2)
+        return;
+    memmove(l->r, l->r + n_likely - 1, (size_t)(l->n - n_likely + 1) * sizeof *l->r);
+    l->n -= n_likely - 1;
+}
+
 static void ref_temperature(struct refs *l, const struct sampler_options *o)
 {
     ref_softmax(l);
@@ -132,9 +207,12 @@ struct ref_row {
 static const struct ref_row ref_rows[] = {
     /* in the default order */
     {"penalties", 'e', ref_penalties},
+    {"top_n_sigma", 's', ref_top_n_sigma},
     {"top_k", 'k', ref_top_k},
+    {"typ_p", 'y', ref_typ_p},
     {"top_p", 'p', ref_top_p},
     {"min_p", 'm', ref_min_p},
+    {"xtc", 'x', ref_xtc},
     {"temperature", 't', ref_temperature},
 };
 enum { N_REF_ROWS = sizeof ref_rows / sizeof ref_rows[0] };
@@ -213,6 +291,16 @@ static void randomise(struct sampler_options *o, char letter)
         o->presence_penalty = (float)(4 * noise() - 2);
         o->frequency_penalty = (float)(4 * noise() - 2);
         o->repeat_last_n = (int32_t)noise_int(N_CTX + 20) - 1;
+        break;
+    case 's':
+        o->top_n_sigma = (float)(3.5 * noise() - 0.5);
+        break;
+    case 'y':
+        o->typ_p = noise() < 0.1 ? (float)noise_int(2) : (float)noise();
+        break;
+    case 'x':
+        o->xtc_probability = noise() < 0.1 ? 0 : 1;
+        o->xtc_threshold = (float)(noise() * noise() * 0.7);
         break;
     case 'k':
         o->top_k = (int32_t)noise_int(60) - 1;
@@ -469,6 +557,10 @@ static void test_refused_values(void **state)
         } rows[] = {
             {"--presence-penalty", &o.presence_penalty},
             {"--frequency-penalty", &o.frequency_penalty},
+            {"--top-nsigma", &o.top_n_sigma},
+            {"--typical", &o.typ_p},
+            {"--xtc-probability", &o.xtc_probability},
+            {"--xtc-threshold", &o.xtc_threshold},
         };
         for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
             sampler_defaults(&o);
@@ -478,6 +570,31 @@ static void test_refused_values(void **state)
             assert_non_null(strstr(e.msg, "expected"));
         }
     }
+}
+
+/* XTC cuts as often as it is told to; the chain as a whole is drawn from. */
+static void test_xtc_probability(void **state)
+{
+    const float logits[] = {1, 1, 1, 1};
+    struct refs none = {0};
+    struct sampler_options o = off();
+    struct sampler *s;
+    int cut = 0, n = 20000;
+
+    (void)state;
+    o.xtc_probability = 0.3f;
+    o.seed = 11;
+    s = make(&o, &none, 4);
+    for (int i = 0; i < n; i++) {
+        int32_t id, n_kept;
+        struct err e;
+        assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+        sampler_kept(s, &n_kept);
+        assert_true(n_kept == 4 || (n_kept == 1 && id == 3));
+        cut += n_kept == 1;
+    }
+    assert_true(fabs(cut - 0.3 * n) < 5 * sqrt(n * 0.3 * 0.7)); /* five standard deviations */
+    sampler_free(s);
 }
 
 static void test_describe(void **state)
@@ -509,7 +626,7 @@ int main(void)
         cmocka_unit_test(test_each_alone),    cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_default_order), cmocka_unit_test(test_names),
         cmocka_unit_test(test_bias),          cmocka_unit_test(test_refused_values),
-        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_describe),      cmocka_unit_test(test_xtc_probability),
     };
 
     return cmocka_run_group_tests_name("sampler rows", tests, NULL, NULL);
