@@ -41,6 +41,7 @@ void sampler_defaults(struct sampler_options *o)
 {
     *o = (struct sampler_options){
         .temp = 0.8f,
+        .dynatemp_exp = 1,
         .top_n_sigma = -1,
         .top_k = 40,
         .typ_p = 1,
@@ -198,7 +199,7 @@ static void skip_steps(struct sampler *s)
     for (int i = s->n_steps - 1; i >= 0; i--) {
         struct step *p = &s->steps[i];
         p->skip = !is_active(p->row, &s->opt) || (greedy && p->row->keeps_first);
-        greedy |= p->row == &sample_temperature && s->opt.temp == 0;
+        greedy |= p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0;
     }
 }
 

@@ -19,6 +19,8 @@ enum { SAMPLER_MAX = 16 }; /* rows of the table, at most */
 
 struct sampler_options {
     float temp;                /* >= 0; 0 = greedy. default 0.8 */
+    float dynatemp_range;      /* >= 0; 0 = off: the temperature is temp. default 0 */
+    float dynatemp_exp;        /* >= 0. default 1 */
     int32_t top_k;             /* <= 0 (0) = off. default 40 */
     float top_n_sigma;         /* finite; <= 0 = off. default -1 */
     float typ_p;               /* 0..1; 1 = off. default 1 */

@@ -31,6 +31,7 @@ check("penalties", chain("--presence-penalty", "0.5", "--frequency-penalty", "-0
       "penalties(last_n=9, repeat=1.5, frequency=-0.25, presence=0.5)")
 check("filters", chain("--top-nsigma", "1.5", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2")[1:7] ==
       ["top_n_sigma=1.5", "top_k=40", "typ_p=0.9", "top_p=0.95", "min_p=0.05", "xtc(probability=0.5, threshold=0.2)"])
+check("dynamic temperature", chain("--dynatemp-range", "0.5", "--dynatemp-exp", "2", "--temp", "0.7")[-2] == "temperature(temp=0.7, range=0.5, exp=2)")
 check("biases", chain("-l", "5+1", "-l", "6-inf", "--logit-bias", "5-0.5")[0] == "logit_bias(2 tokens)")
 check("nothing without --verbose", b"samplers" not in run(*ASK).stderr)
 

@@ -190,11 +190,20 @@ static void ref_xtc(struct refs *l, const struct sampler_options *o)
 
 static void ref_temperature(struct refs *l, const struct sampler_options *o)
 {
+    double temp = (double)o->temp, range = (double)o->dynatemp_range;
+
     ref_softmax(l);
-    if (o->temp == 0)
+    if (range > 0 && l->n > 1) {
+        double h = 0, low = fmax(0, temp - range), high = temp + range;
+        for (int i = 0; i < l->n; i++)
+            h -= l->r[i].p > 0 ? l->r[i].p * log(l->r[i].p) : 0;
+        h = fmin(1, fmax(0, h / log(l->n)));
+        temp = low + (high - low) * pow(h, (double)o->dynatemp_exp);
+    }
+    if (temp == 0)
         l->n = 1;
-    for (int i = 0; o->temp > 0 && i < l->n; i++)
-        l->r[i].x /= (double)o->temp;
+    for (int i = 0; temp > 0 && i < l->n; i++)
+        l->r[i].x /= temp;
 }
 
 typedef void ref_fn(struct refs *l, const struct sampler_options *o);
@@ -314,6 +323,8 @@ static void randomise(struct sampler_options *o, char letter)
         break;
     case 't':
         o->temp = noise() < 0.1 ? 0 : (float)(0.05 + 3 * noise());
+        o->dynatemp_range = noise() < 0.5 ? 0 : (float)(2 * noise());
+        o->dynatemp_exp = noise() < 0.1 ? 0 : (float)(3 * noise());
         break;
     }
 }
@@ -558,6 +569,8 @@ static void test_refused_values(void **state)
             {"--presence-penalty", &o.presence_penalty},
             {"--frequency-penalty", &o.frequency_penalty},
             {"--top-nsigma", &o.top_n_sigma},
+            {"--dynatemp-range", &o.dynatemp_range},
+            {"--dynatemp-exp", &o.dynatemp_exp},
             {"--typical", &o.typ_p},
             {"--xtc-probability", &o.xtc_probability},
             {"--xtc-threshold", &o.xtc_threshold},
