@@ -110,7 +110,8 @@ struct sampler_row {
 };
 
 extern const struct sampler_row sample_penalties, sample_top_n_sigma, sample_top_k, sample_typ_p,
-    sample_top_p, sample_min_p, sample_xtc, sample_temperature, sample_dist;
+    sample_top_p, sample_min_p, sample_xtc, sample_temperature, sample_adaptive_p, sample_mirostat,
+    sample_dist;
 
 /* For the checks: ST_USAGE with "FLAG is 'V', expected EXPECTED" unless ok. */
 enum status sample_expect(bool ok, const char *flag, double v, const char *expected, struct err *e);

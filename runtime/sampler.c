@@ -12,8 +12,19 @@
 /* The samplers, in the order in which they are applied unless --samplers says otherwise; behind
  * them those without a letter, which the chain adds itself. */
 static const struct sampler_row *const rows[] = {
-    &sample_penalties, &sample_top_n_sigma, &sample_top_k,       &sample_typ_p, &sample_top_p,
-    &sample_min_p,     &sample_xtc,         &sample_temperature, &sample_dist,
+    /* clang-format off */
+    &sample_penalties,
+    &sample_top_n_sigma,
+    &sample_top_k,
+    &sample_typ_p,
+    &sample_top_p,
+    &sample_min_p,
+    &sample_xtc,
+    &sample_temperature,
+    &sample_adaptive_p,
+    &sample_mirostat,
+    &sample_dist,
+    /* clang-format on */
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 _Static_assert(sizeof rows / sizeof rows[0] <= SAMPLER_MAX,
@@ -48,6 +59,10 @@ void sampler_defaults(struct sampler_options *o)
         .top_p = 0.95f,
         .min_p = 0.05f,
         .xtc_threshold = 0.1f,
+        .adaptive_target = -1,
+        .adaptive_decay = 0.9f,
+        .mirostat_lr = 0.1f,
+        .mirostat_ent = 5,
         .repeat_penalty = 1,
         .repeat_last_n = 64,
     };
@@ -170,18 +185,23 @@ static void add_step(struct sampler *s, const struct sampler_row *row)
     s->steps[s->n_steps++] = (struct step){.row = row};
 }
 
-/* The rows in their order; one that draws goes last, dist if there is none. */
+/* The rows in their order; one that draws goes last, dist if there is none. Mirostat chooses among
+ * all tokens: before it comes the temperature alone. */
 static void make_chain(struct sampler *s)
 {
     const struct sampler_options *o = &s->opt;
     const struct sampler_row *last = &sample_dist;
 
-    for (int i = 0; i < o->n_order; i++) {
+    for (int i = 0; i < o->n_order && !o->mirostat; i++) {
         const struct sampler_row *row = rows[o->order[i]];
         if (!row->draws)
             add_step(s, row);
         else if (row->active(o))
             last = row;
+    }
+    if (o->mirostat) {
+        add_step(s, &sample_temperature);
+        last = &sample_mirostat;
     }
     add_step(s, last);
 }
@@ -224,7 +244,8 @@ static void warn_unused(const struct sampler *s)
         rows[i]->describe(&s->opt, &set);
         rows[i]->describe(&defaults, &usual);
         if (set.p && usual.p && strcmp(set.p, usual.p) != 0)
-            log_warn("%s%s has no effect: it is not among the samplers", rows[i]->name, set.p);
+            log_warn("%s%s has no effect: %s", rows[i]->name, set.p,
+                     s->opt.mirostat ? "mirostat goes without it" : "it is not among the samplers");
         text_release(&set);
         text_release(&usual);
     }

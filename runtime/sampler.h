@@ -18,21 +18,27 @@
 enum { SAMPLER_MAX = 16 }; /* rows of the table, at most */
 
 struct sampler_options {
-    float temp;                /* >= 0; 0 = greedy. default 0.8 */
-    float dynatemp_range;      /* >= 0; 0 = off: the temperature is temp. default 0 */
-    float dynatemp_exp;        /* >= 0. default 1 */
-    int32_t top_k;             /* <= 0 (0) = off. default 40 */
-    float top_n_sigma;         /* finite; <= 0 = off. default -1 */
-    float typ_p;               /* 0..1; 1 = off. default 1 */
-    float top_p;               /* 0..1; 1 = off. default 0.95 */
-    float min_p;               /* 0..1; 0 = off. default 0.05 */
-    float xtc_probability;     /* 0..1; 0 = off. default 0 */
-    float xtc_threshold;       /* 0..1; above 0.5 = off. default 0.1 */
-    float repeat_penalty;      /* > 0; 1 = off. default 1 */
-    float presence_penalty;    /* finite; 0 = off. default 0 */
-    float frequency_penalty;   /* finite; 0 = off. default 0 */
-    int32_t repeat_last_n;     /* tokens looked back at; 0 = off, -1 = the context. default 64 */
-    uint64_t seed;             /* of the generator */
+    float temp;              /* >= 0; 0 = greedy. default 0.8 */
+    float dynatemp_range;    /* >= 0; 0 = off: the temperature is temp. default 0 */
+    float dynatemp_exp;      /* >= 0. default 1 */
+    int32_t top_k;           /* <= 0 (0) = off. default 40 */
+    float top_n_sigma;       /* finite; <= 0 = off. default -1 */
+    float typ_p;             /* 0..1; 1 = off. default 1 */
+    float top_p;             /* 0..1; 1 = off. default 0.95 */
+    float min_p;             /* 0..1; 0 = off. default 0.05 */
+    float xtc_probability;   /* 0..1; 0 = off. default 0 */
+    float xtc_threshold;     /* 0..1; above 0.5 = off. default 0.1 */
+    float repeat_penalty;    /* > 0; 1 = off. default 1 */
+    float presence_penalty;  /* finite; 0 = off. default 0 */
+    float frequency_penalty; /* finite; 0 = off. default 0 */
+    int32_t repeat_last_n;   /* tokens looked back at; 0 = off, -1 = the context. default 64 */
+    int32_t mirostat;   /* 0 = off, version 1 or 2: replaces all but the temperature. default 0 */
+    float mirostat_lr;  /* >= 0, learning rate. default 0.1 */
+    float mirostat_ent; /* >= 0, target surprise in bits. default 5 */
+    float
+        adaptive_target;  /* 0..1, probability to draw near to; -1..0 exclusive = off. default -1 */
+    float adaptive_decay; /* 0..0.99, weight of the past against one token. default 0.9 */
+    uint64_t seed;        /* of the generator */
     int8_t order[SAMPLER_MAX]; /* [n_order] rows of the table, as they are applied */
     int32_t n_order;
 };

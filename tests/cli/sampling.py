@@ -32,13 +32,24 @@ check("penalties", chain("--presence-penalty", "0.5", "--frequency-penalty", "-0
 check("filters", chain("--top-nsigma", "1.5", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2")[1:7] ==
       ["top_n_sigma=1.5", "top_k=40", "typ_p=0.9", "top_p=0.95", "min_p=0.05", "xtc(probability=0.5, threshold=0.2)"])
 check("dynamic temperature", chain("--dynatemp-range", "0.5", "--dynatemp-exp", "2", "--temp", "0.7")[-2] == "temperature(temp=0.7, range=0.5, exp=2)")
+check("adaptive-p", chain("--adaptive-target", "0.25", "--adaptive-decay", "0.5")[-2:] == ["temperature=0.8", "adaptive_p(target=0.25, decay=0.5, seed=1)"])
+check("adaptive-p goes last", chain("--samplers", "adaptive_p;top_k", "--adaptive-target", "0.25") == ["top_k=40", "adaptive_p(target=0.25, decay=0.9, seed=1)"])
+for version in "12":
+    check("mirostat " + version, chain("--mirostat", version, "--mirostat-ent", "4", "--mirostat-lr", "0.2") ==
+          ["temperature=0.8", f"mirostat(version={version}, ent=4, lr=0.2, seed=1)"])
 check("biases", chain("-l", "5+1", "-l", "6-inf", "--logit-bias", "5-0.5")[0] == "logit_bias(2 tokens)")
 check("nothing without --verbose", b"samplers" not in run(*ASK).stderr)
 
 # The help names the order that is used.
-names = [step.split("=")[0].split("(")[0].split(" ")[0] for step in DEFAULT[:-1]]
+letters = "eskypmxta"
+names = [step.split("=")[0].split("(")[0].split(" ")[0] for step in chain("--adaptive-target", "0.5")]
 for words in (run("help", "run").stdout.decode(), open(os.path.join(source, "cli", "ggrun.1")).read()):
-    check("the order in the help", ";".join(names) in "".join(words.split()) and "eskypmxt" in words, names)
+    listed = ", ".join(f"({l}) {n}" for l, n in zip(letters, names))
+    check("the order in the help", listed in " ".join(words.split()) and letters in words, listed)
+    check("one letter each", len(letters) == len(names))
+for letter, name in zip(letters, names):
+    check(f"{letter} is {name}", chain("--sampler-seq", letter, "--adaptive-target", "0.5") == chain("--samplers", name, "--adaptive-target", "0.5"))
+check("the letters are the default", chain("--sampler-seq", letters) == chain())
 
 # A value that has no effect is said to have none.
 check("no warning", not warnings() and not warnings("--samplers", "temp") and not warnings("--top-k", "5"))
@@ -46,6 +57,10 @@ for args, word in ((["--top-k", "5"], "top_k=5"), (["--temp", "0"], "temperature
                    (["--presence-penalty", "1"], "penalties(")):
     w = warnings("--samplers", "top_p", *args)
     check(f"{args} in vain", len(w) == 1 and word in w[0] and "no effect" in w[0], w)
+
+w = warnings("--mirostat", "2", "--top-k", "5", "--temp", "0.5")
+check("in vain with mirostat", len(w) == 1 and "top_k=5" in w[0] and "mirostat" in w[0], w)
+check("adaptive-p in vain", "adaptive_p" in "".join(warnings("--samplers", "top_k", "--adaptive-target", "0.5")))
 
 # Biases decide.
 fox = run("tokenize", "--json", "--no-bos", "-p", " fox").stdout.decode().strip("[]\n").split(",")[-1]
@@ -61,6 +76,6 @@ check_error("no token left", run(*[a for i in range(1024) for a in ("-l", f"{i}-
 
 # --temp 0 is the most likely token, whatever else is set that keeps it.
 greedy = run("--temp", "0", *ASK).stdout
-for args in (["--top-k", "1"], ["--top-p", "0.1"], ["--min-p", "1"], ["--top-nsigma", "0.1"], ["--xtc-probability", "0.9", "--xtc-threshold", "0.6"], ["--samplers", "temperature"], ["--samplers", "temp;top_k;top_p"], ["-s", "9"]):
+for args in (["--top-k", "1"], ["--top-p", "0.1"], ["--min-p", "1"], ["--top-nsigma", "0.1"], ["--xtc-probability", "0.9", "--xtc-threshold", "0.6"], ["--samplers", "temperature"], ["--mirostat", "1"], ["--mirostat", "2"], ["--adaptive-target", "0.1"], ["--samplers", "temp;top_k;top_p"], ["-s", "9"]):
     check(f"greedy with {args}", run("--temp", "0", *args, *ASK).stdout == greedy)
 finish()

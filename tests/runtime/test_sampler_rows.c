@@ -105,7 +105,7 @@ static void ref_min_p(struct refs *l, const struct sampler_options *o)
     ref_softmax(l);
     for (int i = 0; i < l->n; i++) {
         double least = (double)o->min_p * l->r[0].p;
-        if (i > 0)
+        if (i > 0 && least > 0)
             ref_is_close(l, l->r[i].p, least);
         if (l->r[i].p >= least)
             l->r[n++] = l->r[i];
@@ -200,9 +200,9 @@ static void ref_temperature(struct refs *l, const struct sampler_options *o)
         h = fmin(1, fmax(0, h / log(l->n)));
         temp = low + (high - low) * pow(h, (double)o->dynatemp_exp);
     }
-    if (temp == 0)
+    if (temp < (double)FLT_MIN)
         l->n = 1;
-    for (int i = 0; temp > 0 && i < l->n; i++)
+    for (int i = 0; temp >= (double)FLT_MIN && i < l->n; i++)
         l->r[i].x /= temp;
 }
 
@@ -225,6 +225,66 @@ static const struct ref_row ref_rows[] = {
     {"temperature", 't', ref_temperature},
 };
 enum { N_REF_ROWS = sizeof ref_rows / sizeof ref_rows[0] };
+
+/* ---- reference of the samplers that draw: what they keep, and what they learn from the drawn id ---- */
+
+struct ref_state {
+    double mu;            /* mirostat */
+    double sum, weight;   /* adaptive-p */
+    double before[N_MAX]; /* by id: probabilities before the transformation */
+};
+
+static void ref_mirostat(struct refs *l, const struct sampler_options *o, struct ref_state *st,
+                         int n_vocab)
+{
+    ref_softmax(l);
+    if (o->mirostat == 1) {
+        double tb = 0, tt = 0, s, eps, k;
+        for (int i = 0; i < 99 && i + 1 < l->n; i++) {
+            double t = log((i + 2.0) / (i + 1.0));
+            tb += t * (l->r[i].x - l->r[i + 1].x);
+            tt += t * t;
+        }
+        s = tb / tt;
+        eps = s - 1;
+        k = pow(eps * pow(2, st->mu) / (1 - pow(n_vocab, -eps)), 1 / s);
+        if (l->n == 1 || tb == 0 || k > l->n + 1)
+            return;
+        ref_is_close(l, k, round(k));
+        l->n = k < 1 ? 1 : k < l->n ? (int)k : l->n;
+    } else {
+        int n = 0;
+        while (n < l->n && -log2(l->r[n].p) <= st->mu) {
+            ref_is_close(l, -log2(l->r[n].p), st->mu);
+            n++;
+        }
+        if (n < l->n)
+            ref_is_close(l, -log2(l->r[n].p), st->mu);
+        l->n = n ? n : 1;
+    }
+}
+
+static void ref_adaptive_p(struct refs *l, const struct sampler_options *o, struct ref_state *st)
+{
+    double t = fmin(1, fmax(0, 2 * (double)o->adaptive_target - st->sum / st->weight));
+
+    ref_softmax(l);
+    for (int i = 0; i < l->n; i++) {
+        double d = fabs(l->r[i].p - t) / 0.3;
+        st->before[l->r[i].id] = l->r[i].p;
+        l->r[i].x = 5 - 10 * d * d / (1 + d);
+    }
+}
+
+static void ref_learn(const struct refs *l, const struct sampler_options *o, struct ref_state *st,
+                      int id)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->r[i].id == id)
+            st->mu -= (double)o->mirostat_lr * (-log2(l->r[i].p) - (double)o->mirostat_ent);
+    st->sum = st->before[id] + (double)o->adaptive_decay * st->sum;
+    st->weight = 1 + (double)o->adaptive_decay * st->weight;
+}
 
 /* ---- random input ---- */
 
@@ -351,8 +411,8 @@ static void load(struct refs *l, const float *logits, int n)
             l->r[l->n++] = (struct ref){i, (double)logits[i], 0};
 }
 
-/* The sample's candidates are those of the reference, with its probabilities. */
-static void compare(struct sampler *s, const float *logits, struct refs *l)
+/* The sample's candidates are those of the reference, with its probabilities. Returns the drawn id. */
+static int compare(struct sampler *s, const float *logits, struct refs *l)
 {
     const struct candidate *kept;
     struct err e = {0};
@@ -363,7 +423,7 @@ static void compare(struct sampler *s, const float *logits, struct refs *l)
     kept = sampler_kept(s, &n);
     ref_softmax(l);
     if (l->close)
-        return;
+        return id;
     assert_int_equal(n, l->n);
     for (int i = 0; i < n; i++) {
         if (kept[i].id != l->r[i].id) /* two that differ by rounding alone */
@@ -372,6 +432,7 @@ static void compare(struct sampler *s, const float *logits, struct refs *l)
         found |= kept[i].id == id;
     }
     assert_true(found);
+    return id;
 }
 
 /* ---- tests ---- */
@@ -445,6 +506,118 @@ static void test_any_order(void **state)
     assert_true(compared > 3000);
 }
 
+/* Texts of 12 tokens: the reference learns from the id that was drawn. */
+static void test_those_that_draw(void **state)
+{
+    static float logits[N_MAX];
+    static struct refs l;
+    static struct ref_state st;
+    int compared = 0, close = 0;
+
+    (void)state;
+    noise_state = 4;
+    for (int c = 0; c < 600; c++) {
+        int n = pick_size();
+        struct sampler_options o = off();
+        struct sampler *s;
+        o.mirostat = c % 3;
+        o.mirostat_ent = (float)(6 * noise());
+        o.mirostat_lr = (float)noise();
+        o.adaptive_target = (float)noise();
+        o.adaptive_decay = (float)(0.99 * noise());
+        o.temp = (float)(0.3 + noise());
+        if (!o.mirostat)
+            randomise(&o, 'm');
+        st = (struct ref_state){.mu = 2 * (double)o.mirostat_ent};
+        st.weight = 1 / (1 - (double)o.adaptive_decay);
+        st.sum = (double)o.adaptive_target * st.weight;
+        l.n_history = 0;
+        s = make(&o, &l, n);
+        for (int i = 0; i < 12; i++) {
+            int id;
+            make_logits(logits, n);
+            load(&l, logits, n);
+            ref_min_p(&l, &o);
+            ref_temperature(&l, &o);
+            if (o.mirostat)
+                ref_mirostat(&l, &o, &st, n);
+            else
+                ref_adaptive_p(&l, &o, &st);
+            id = compare(s, logits, &l);
+            if (l.close) {
+                close++;
+                break;
+            }
+            ref_learn(&l, &o, &st, id);
+            sampler_accept(s, id);
+            compared++;
+        }
+        sampler_free(s);
+    }
+    assert_true(compared > 5000 && close < 100);
+}
+
+/* A token that was not the one drawn teaches adaptive-p nothing. */
+static void test_adaptive_p_learns_from_its_own(void **state)
+{
+    const float logits[] = {3, 2, 1, 0};
+    struct refs none = {0};
+    struct sampler_options o = off();
+    struct sampler *s;
+    const struct candidate *kept;
+    struct candidate first[4];
+    int32_t id, n;
+    struct err e;
+
+    (void)state;
+    o.adaptive_target = 0.3f;
+    s = make(&o, &none, 4);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+        kept = sampler_kept(s, &n);
+        assert_int_equal(n, 4);
+        if (i == 0)
+            memcpy(first, kept, sizeof first);
+        else
+            assert_true((memcmp(first, kept, sizeof first) == 0) == (i == 1));
+        sampler_accept(s, i == 0 ? (id + 1) % 4 : id);
+    }
+    sampler_free(s);
+}
+
+/* Over a long text mirostat's surprise comes near what was asked for. */
+static void test_mirostat_reaches_its_level(void **state)
+{
+    static float logits[N_MAX];
+    struct refs none = {0};
+    struct err e;
+
+    (void)state;
+    noise_state = 5;
+    for (int c = 0; c < 6; c++) {
+        struct sampler_options o = off();
+        struct sampler *s;
+        double surprise = 0;
+        int n = 3000;
+        o.mirostat = 1 + c % 2;
+        o.mirostat_ent = (float)(2 + c / 2);
+        s = make(&o, &none, N_MAX);
+        for (int i = 0; i < n; i++) {
+            const struct candidate *kept;
+            int32_t id, n_kept;
+            for (int j = 0; j < N_MAX; j++)
+                logits[j] = (float)(3 * noise());
+            assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+            kept = sampler_kept(s, &n_kept);
+            for (int j = 0; j < n_kept; j++)
+                if (kept[j].id == id)
+                    surprise -= log2((double)kept[j].p) / n;
+        }
+        assert_true(fabs(surprise - (double)o.mirostat_ent) < 0.1);
+        sampler_free(s);
+    }
+}
+
 /* Without an order of one's own it is that of the rows above. */
 static void test_default_order(void **state)
 {
@@ -456,7 +629,8 @@ static void test_default_order(void **state)
     sampler_defaults(&usual);
     sampler_defaults(&named);
     for (int i = 0; i < N_REF_ROWS; i++)
-        strcat(strcat(names, i ? ";" : ""), ref_rows[i].name);
+        strcat(strcat(names, ref_rows[i].name), ";");
+    strcat(names, "adaptive_p");
     assert_int_equal(sampler_set_names(&named, "--samplers", names, &e), ST_OK);
     assert_int_equal(named.n_order, usual.n_order);
     assert_memory_equal(named.order, usual.order, sizeof named.order);
@@ -569,6 +743,10 @@ static void test_refused_values(void **state)
             {"--presence-penalty", &o.presence_penalty},
             {"--frequency-penalty", &o.frequency_penalty},
             {"--top-nsigma", &o.top_n_sigma},
+            {"--mirostat-ent", &o.mirostat_ent},
+            {"--mirostat-lr", &o.mirostat_lr},
+            {"--adaptive-target", &o.adaptive_target},
+            {"--adaptive-decay", &o.adaptive_decay},
             {"--dynatemp-range", &o.dynatemp_range},
             {"--dynatemp-exp", &o.dynatemp_exp},
             {"--typical", &o.typ_p},
@@ -636,10 +814,17 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_alone),    cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_default_order), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bias),          cmocka_unit_test(test_refused_values),
-        cmocka_unit_test(test_describe),      cmocka_unit_test(test_xtc_probability),
+        cmocka_unit_test(test_each_alone),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_default_order),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_refused_values),
+        cmocka_unit_test(test_those_that_draw),
+        cmocka_unit_test(test_adaptive_p_learns_from_its_own),
+        cmocka_unit_test(test_mirostat_reaches_its_level),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_xtc_probability),
     };
 
     return cmocka_run_group_tests_name("sampler rows", tests, NULL, NULL);
