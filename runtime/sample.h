@@ -109,9 +109,12 @@ struct sampler_row {
     void (*apply)(void *state, struct sample *l);
 };
 
-extern const struct sampler_row sample_penalties, sample_top_n_sigma, sample_top_k, sample_typ_p,
-    sample_top_p, sample_min_p, sample_xtc, sample_temperature, sample_adaptive_p, sample_mirostat,
-    sample_dist;
+extern const struct sampler_row sample_penalties, sample_dry, sample_top_n_sigma, sample_top_k,
+    sample_typ_p, sample_top_p, sample_min_p, sample_xtc, sample_temperature, sample_adaptive_p,
+    sample_mirostat, sample_dist;
+
+/* sampler_add_breaker for the state of sample_dry. */
+enum status sample_dry_breaker(void *state, const int32_t *ids, int32_t n, struct err *e);
 
 /* For the checks: ST_USAGE with "FLAG is 'V', expected EXPECTED" unless ok. */
 enum status sample_expect(bool ok, const char *flag, double v, const char *expected, struct err *e);

@@ -14,6 +14,7 @@
 static const struct sampler_row *const rows[] = {
     /* clang-format off */
     &sample_penalties,
+    &sample_dry,
     &sample_top_n_sigma,
     &sample_top_k,
     &sample_typ_p,
@@ -63,6 +64,9 @@ void sampler_defaults(struct sampler_options *o)
         .adaptive_decay = 0.9f,
         .mirostat_lr = 0.1f,
         .mirostat_ent = 5,
+        .dry_base = 1.75f,
+        .dry_allowed_length = 2,
+        .dry_penalty_last_n = 64,
         .repeat_penalty = 1,
         .repeat_last_n = 64,
     };
@@ -365,6 +369,29 @@ enum status sampler_bias(struct sampler *s, int32_t id, float bias, struct err *
 enum status sampler_ban(struct sampler *s, int32_t id, struct err *e)
 {
     return sampler_bias(s, id, -INFINITY, e);
+}
+
+static const struct step *dry_step(const struct sampler *s)
+{
+    for (int i = 0; i < s->n_steps; i++)
+        if (s->steps[i].row == &sample_dry && !s->steps[i].skip)
+            return &s->steps[i];
+    return NULL;
+}
+
+bool sampler_wants_breakers(const struct sampler *s)
+{
+    return dry_step(s) != NULL;
+}
+
+enum status sampler_add_breaker(struct sampler *s, const int32_t *ids, int32_t n, struct err *e)
+{
+    const struct step *p = dry_step(s);
+
+    assert(n >= 1);
+    if (!p || ids[0] < 0 || ids[0] >= s->list.n_vocab)
+        return ST_OK;
+    return sample_dry_breaker(p->state, ids, n, e);
 }
 
 /* ---- a sample ---- */

@@ -10,6 +10,7 @@
 #ifndef GGRUN_RUNTIME_SAMPLER_H
 #define GGRUN_RUNTIME_SAMPLER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gguf/base/status.h"
@@ -18,20 +19,24 @@
 enum { SAMPLER_MAX = 16 }; /* rows of the table, at most */
 
 struct sampler_options {
-    float temp;              /* >= 0; 0 = greedy. default 0.8 */
-    float dynatemp_range;    /* >= 0; 0 = off: the temperature is temp. default 0 */
-    float dynatemp_exp;      /* >= 0. default 1 */
-    int32_t top_k;           /* <= 0 (0) = off. default 40 */
-    float top_n_sigma;       /* finite; <= 0 = off. default -1 */
-    float typ_p;             /* 0..1; 1 = off. default 1 */
-    float top_p;             /* 0..1; 1 = off. default 0.95 */
-    float min_p;             /* 0..1; 0 = off. default 0.05 */
-    float xtc_probability;   /* 0..1; 0 = off. default 0 */
-    float xtc_threshold;     /* 0..1; above 0.5 = off. default 0.1 */
-    float repeat_penalty;    /* > 0; 1 = off. default 1 */
-    float presence_penalty;  /* finite; 0 = off. default 0 */
-    float frequency_penalty; /* finite; 0 = off. default 0 */
-    int32_t repeat_last_n;   /* tokens looked back at; 0 = off, -1 = the context. default 64 */
+    float temp;                 /* >= 0; 0 = greedy. default 0.8 */
+    float dynatemp_range;       /* >= 0; 0 = off: the temperature is temp. default 0 */
+    float dynatemp_exp;         /* >= 0. default 1 */
+    int32_t top_k;              /* <= 0 (0) = off. default 40 */
+    float top_n_sigma;          /* finite; <= 0 = off. default -1 */
+    float typ_p;                /* 0..1; 1 = off. default 1 */
+    float top_p;                /* 0..1; 1 = off. default 0.95 */
+    float min_p;                /* 0..1; 0 = off. default 0.05 */
+    float xtc_probability;      /* 0..1; 0 = off. default 0 */
+    float xtc_threshold;        /* 0..1; above 0.5 = off. default 0.1 */
+    float repeat_penalty;       /* > 0; 1 = off. default 1 */
+    float presence_penalty;     /* finite; 0 = off. default 0 */
+    float frequency_penalty;    /* finite; 0 = off. default 0 */
+    int32_t repeat_last_n;      /* tokens looked back at; 0 = off, -1 = the context. default 64 */
+    float dry_multiplier;       /* >= 0; 0 = off. default 0 */
+    float dry_base;             /* >= 1. default 1.75 */
+    int32_t dry_allowed_length; /* >= 0, repeated tokens that cost nothing yet. default 2 */
+    int32_t dry_penalty_last_n; /* as repeat_last_n. default 64 */
     int32_t mirostat;   /* 0 = off, version 1 or 2: replaces all but the temperature. default 0 */
     float mirostat_lr;  /* >= 0, learning rate. default 0.1 */
     float mirostat_ent; /* >= 0, target surprise in bits. default 5 */
@@ -71,6 +76,12 @@ void sampler_free(struct sampler *s);
  */
 enum status sampler_bias(struct sampler *s, int32_t id, float bias, struct err *e);
 enum status sampler_ban(struct sampler *s, int32_t id, struct err *e);
+/*
+ * Add a sequence breaker for DRY: n >= 1 tokens; one that is there already is fine. Does nothing when
+ * DRY is off, or the first is outside the vocabulary: no text has it. ST_NOMEM.
+ */
+enum status sampler_add_breaker(struct sampler *s, const int32_t *ids, int32_t n, struct err *e);
+bool sampler_wants_breakers(const struct sampler *s); /* is DRY on? */
 /* Tell the sampler a token of the text (prompt tokens too), for the penalties. */
 void sampler_accept(struct sampler *s, int32_t id);
 /*

@@ -21,7 +21,7 @@ def warnings(*args):
 
 
 # The chain and its values.
-DEFAULT = ["penalties off", "top_n_sigma off", "top_k=40", "typ_p off", "top_p=0.95", "min_p=0.05", "xtc off", "temperature=0.8", "dist(seed=1)"]
+DEFAULT = ["penalties off", "dry off", "top_n_sigma off", "top_k=40", "typ_p off", "top_p=0.95", "min_p=0.05", "xtc off", "temperature=0.8", "dist(seed=1)"]
 check("the default chain", chain() == DEFAULT, chain())
 check("in another order", chain("--samplers", "temperature;top_k", "--top-k", "7") == ["temperature=0.8", "top_k=7", "dist(seed=1)"])
 check("by letters", chain("--sampler-seq", "tk", "--top-k", "7") == ["temperature=0.8", "top_k=7", "dist(seed=1)"])
@@ -29,9 +29,11 @@ check("the last order counts", chain("--sampler-seq", "tk", "--samplers", "min_p
 check("other spellings", chain("--samplers", "Top-K;nucleus;temp") == ["top_k=40", "top_p=0.95", "temperature=0.8", "dist(seed=1)"])
 check("penalties", chain("--presence-penalty", "0.5", "--frequency-penalty", "-0.25", "--repeat-penalty", "1.5", "--repeat-last-n", "9")[0] ==
       "penalties(last_n=9, repeat=1.5, frequency=-0.25, presence=0.5)")
-check("filters", chain("--top-nsigma", "1.5", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2")[1:7] ==
+check("filters", chain("--top-nsigma", "1.5", "--typical", "0.9", "--xtc-probability", "0.5", "--xtc-threshold", "0.2")[2:8] ==
       ["top_n_sigma=1.5", "top_k=40", "typ_p=0.9", "top_p=0.95", "min_p=0.05", "xtc(probability=0.5, threshold=0.2)"])
 check("dynamic temperature", chain("--dynatemp-range", "0.5", "--dynatemp-exp", "2", "--temp", "0.7")[-2] == "temperature(temp=0.7, range=0.5, exp=2)")
+check("dry", chain("--dry-multiplier", "0.5", "--dry-base", "2", "--dry-allowed-length", "3", "--dry-penalty-last-n", "-1")[1] ==
+      "dry(multiplier=0.5, base=2, allowed_length=3, penalty_last_n=-1)")
 check("adaptive-p", chain("--adaptive-target", "0.25", "--adaptive-decay", "0.5")[-2:] == ["temperature=0.8", "adaptive_p(target=0.25, decay=0.5, seed=1)"])
 check("adaptive-p goes last", chain("--samplers", "adaptive_p;top_k", "--adaptive-target", "0.25") == ["top_k=40", "adaptive_p(target=0.25, decay=0.9, seed=1)"])
 for version in "12":
@@ -41,7 +43,7 @@ check("biases", chain("-l", "5+1", "-l", "6-inf", "--logit-bias", "5-0.5")[0] ==
 check("nothing without --verbose", b"samplers" not in run(*ASK).stderr)
 
 # The help names the order that is used.
-letters = "eskypmxta"
+letters = "edskypmxta"
 names = [step.split("=")[0].split("(")[0].split(" ")[0] for step in chain("--adaptive-target", "0.5")]
 for words in (run("help", "run").stdout.decode(), open(os.path.join(source, "cli", "ggrun.1")).read()):
     listed = ", ".join(f"({l}) {n}" for l, n in zip(letters, names))

@@ -27,6 +27,7 @@ struct refs {
     int n;
     bool close; /* rounding alone could have changed what was kept */
     int history[N_CTX], n_history;
+    int breakers[4][3], n_tokens[4], n_breakers; /* DRY's */
 };
 
 static int ref_order(const void *a, const void *b)
@@ -73,6 +74,57 @@ static void ref_penalties(struct refs *l, const struct sampler_options *o)
             r->x /= (double)o->repeat_penalty;
         r->x -= count * (double)o->frequency_penalty;
         r->x -= (double)o->presence_penalty;
+    }
+}
+
+/* Tokens behind the last place where a breaker stands in t[0..n); the longest that begins there counts. */
+static int ref_unbroken(const struct refs *l, const int *t, int n)
+{
+    for (int from = n - 1; from >= 0; from--) {
+        int longest = 0;
+        for (int b = 0; b < l->n_breakers; b++) {
+            int k = 0;
+            while (k < l->n_tokens[b] && from + k < n && t[from + k] == l->breakers[b][k])
+                k++;
+            if (k == l->n_tokens[b] && k > longest)
+                longest = k;
+        }
+        if (longest)
+            return n - from - longest;
+    }
+    return n;
+}
+
+/* Does a breaker consist of this token alone? */
+static bool ref_is_breaker(const struct refs *l, int id)
+{
+    for (int b = 0; b < l->n_breakers; b++)
+        if (l->n_tokens[b] == 1 && l->breakers[b][0] == id)
+            return true;
+    return false;
+}
+
+/* For each candidate, look at every place where it stands in the text. */
+static void ref_dry(struct refs *l, const struct sampler_options *o)
+{
+    int last_n = o->dry_penalty_last_n < 0 ? N_CTX : o->dry_penalty_last_n;
+    int n = last_n < l->n_history ? last_n : l->n_history, allowed = o->dry_allowed_length;
+    const int *t = l->history + l->n_history - n;
+    int limit = ref_unbroken(l, t, n);
+
+    for (int i = 0; i < l->n && o->dry_multiplier > 0; i++) {
+        int longest = -1;
+        for (int p = 1; p < n; p++) {
+            int k = 0;
+            if (t[p] != l->r[i].id)
+                continue;
+            while (k < p && k < limit && t[p - 1 - k] == t[n - 1 - k])
+                k++;
+            if (k > longest)
+                longest = k;
+        }
+        if (longest >= allowed && n > allowed && !ref_is_breaker(l, l->r[i].id))
+            l->r[i].x -= (double)o->dry_multiplier * pow((double)o->dry_base, longest - allowed);
     }
 }
 
@@ -216,6 +268,7 @@ struct ref_row {
 static const struct ref_row ref_rows[] = {
     /* in the default order */
     {"penalties", 'e', ref_penalties},
+    {"dry", 'd', ref_dry},
     {"top_n_sigma", 's', ref_top_n_sigma},
     {"top_k", 'k', ref_top_k},
     {"typ_p", 'y', ref_typ_p},
@@ -325,7 +378,7 @@ static void make_logits(float *logits, int n)
         logits[noise_int((uint32_t)n)] = 2;
 }
 
-/* Tokens of a text that repeats itself. */
+/* Tokens of a text that repeats itself, and sequences that may stand in it. */
 static void make_history(struct refs *l, int n_vocab)
 {
     uint32_t period = 1 + noise_int(9);
@@ -335,6 +388,13 @@ static void make_history(struct refs *l, int n_vocab)
         l->history[i] = (int)noise_int((uint32_t)n_vocab);
         if (i >= (int)period && noise() < 0.8)
             l->history[i] = l->history[i - (int)period];
+    }
+    l->n_breakers = (int)noise_int(5);
+    for (int b = 0; b < l->n_breakers; b++) {
+        l->n_tokens[b] = 1 + (int)noise_int(3);
+        for (int i = 0; i < 3; i++)
+            l->breakers[b][i] = (int)noise_int((uint32_t)n_vocab + 1);
+        l->breakers[b][0] %= n_vocab;
     }
 }
 
@@ -360,6 +420,12 @@ static void randomise(struct sampler_options *o, char letter)
         o->presence_penalty = (float)(4 * noise() - 2);
         o->frequency_penalty = (float)(4 * noise() - 2);
         o->repeat_last_n = (int32_t)noise_int(N_CTX + 20) - 1;
+        break;
+    case 'd':
+        o->dry_multiplier = noise() < 0.1 ? 0 : (float)noise();
+        o->dry_base = (float)(1 + noise());
+        o->dry_allowed_length = (int32_t)noise_int(5);
+        o->dry_penalty_last_n = (int32_t)noise_int(N_CTX + 20) - 1;
         break;
     case 's':
         o->top_n_sigma = (float)(3.5 * noise() - 0.5);
@@ -397,6 +463,12 @@ static struct sampler *make(const struct sampler_options *o, const struct refs *
     struct err e = {0};
 
     assert_int_equal(sampler_new(&s, o, n_vocab, N_CTX, &e), ST_OK);
+    for (int b = 0; b < l->n_breakers; b++) {
+        int32_t ids[3];
+        for (int i = 0; i < 3; i++)
+            ids[i] = l->breakers[b][i];
+        assert_int_equal(sampler_add_breaker(s, ids, l->n_tokens[b], &e), ST_OK);
+    }
     for (int i = 0; i < l->n_history; i++)
         sampler_accept(s, l->history[i]);
     return s;
@@ -743,6 +815,8 @@ static void test_refused_values(void **state)
             {"--presence-penalty", &o.presence_penalty},
             {"--frequency-penalty", &o.frequency_penalty},
             {"--top-nsigma", &o.top_n_sigma},
+            {"--dry-multiplier", &o.dry_multiplier},
+            {"--dry-base", &o.dry_base},
             {"--mirostat-ent", &o.mirostat_ent},
             {"--mirostat-lr", &o.mirostat_lr},
             {"--adaptive-target", &o.adaptive_target},
@@ -788,6 +862,59 @@ static void test_xtc_probability(void **state)
     sampler_free(s);
 }
 
+/* The example of the description: the text ends like it began, so its next token is expected. */
+static void test_dry_example(void **state)
+{
+    static const int32_t text[] = {1, 2, 3, 3, 2, 3, 4, 1, 2, 3}; /* a b c c b c y a b c */
+    const float logits[] = {0, 0, 0, 0, 0};
+    /* c would make 4 tokens of repetition, b 2, y 3; the first 2 are free */
+    static const double loss[] = {0, 0, 0, 1.5, 1};
+    struct sampler_options o = off();
+    struct refs none = {0};
+    const struct candidate *kept;
+    struct sampler *s;
+    int32_t id, n;
+    struct err e;
+    double sum = 0;
+
+    (void)state;
+    o.dry_multiplier = 1;
+    o.dry_base = 1.5f;
+    s = make(&o, &none, 5);
+    for (size_t i = 0; i < sizeof text / sizeof text[0]; i++)
+        sampler_accept(s, text[i]);
+    assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+    kept = sampler_kept(s, &n);
+    for (int i = 0; i < 5; i++)
+        sum += exp(-loss[i]);
+    for (int i = 0; i < n; i++)
+        assert_true(fabs((double)kept[i].p - exp(-loss[kept[i].id]) / sum) < 1e-6);
+    sampler_free(s);
+}
+
+/* Thousands of equal tokens: the penalty stays finite, whatever the base. */
+static void test_dry_is_finite(void **state)
+{
+    const float logits[] = {0, 1};
+    struct sampler_options o = off();
+    struct err e;
+
+    (void)state;
+    o.dry_penalty_last_n = -1;
+    for (int c = 0; c < 4; c++) {
+        struct sampler *s;
+        int32_t id;
+        o.dry_multiplier = c % 2 ? FLT_MAX : 1e-30f;
+        o.dry_base = c / 2 ? FLT_MAX : 2;
+        assert_int_equal(sampler_new(&s, &o, 2, 5000, &e), ST_OK);
+        for (int i = 0; i < 6000; i++)
+            sampler_accept(s, 1);
+        assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+        assert_int_equal(id, 0);
+        sampler_free(s);
+    }
+}
+
 static void test_describe(void **state)
 {
     struct sampler_options o;
@@ -820,6 +947,8 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_bias),
         cmocka_unit_test(test_refused_values),
+        cmocka_unit_test(test_dry_example),
+        cmocka_unit_test(test_dry_is_finite),
         cmocka_unit_test(test_those_that_draw),
         cmocka_unit_test(test_adaptive_p_learns_from_its_own),
         cmocka_unit_test(test_mirostat_reaches_its_level),
