@@ -128,6 +128,7 @@ static cJSON *row_json(const struct option_row *r)
         [KIND_ABOVE] = "number", [KIND_SEED] = "seed",     [KIND_CHOICE] = "choice",
         [KIND_LEVEL] = "level",  [KIND_STRING] = "string", [KIND_MODEL] = "file",
         [KIND_MODELS] = "files", [KIND_SOURCE] = "source", [KIND_INTS] = "ints",
+        [KIND_BIAS] = "bias",    [KIND_ORDER] = "order",   [KIND_BREAKER] = "breaker",
     };
     cJSON *o = cJSON_CreateObject();
     cJSON *names = cJSON_AddArrayToObject(o, "names");
