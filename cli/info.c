@@ -262,7 +262,7 @@ static void put_keys(struct text *t, const struct gguf *g)
         text_escape(t, kv->key, strlen(kv->key));
         text_addf(t, " %s%s = ", kv->type == GGUF_ARR ? "array of " : "", gguf_type_name(kv->elem));
         gguf_kv_print(t, kv, N_SHOWN);
-        text_byte(t, '\n');
+        text_str(t, kv->overridden ? " (overridden)\n" : "\n");
     }
 }
 

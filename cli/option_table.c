@@ -54,6 +54,8 @@ const struct option_row option_rows[] = {
      "GGUF files, one after the other; may repeat"},
     {"--no-mmap", KIND_FLAG, AT(no_mmap), 0, 0, NULL, ALL & ~HELP, G_MODEL,
      "read the file into memory instead of mapping it"},
+    {"--override-kv", KIND_OVERRIDE, 0, 0, 0, "KEY=TYPE:VALUE", ALL & ~HELP, G_MODEL,
+     "give a metadata key another value, or add it; TYPE is int, float, bool or str; may repeat"},
     {"--check-tensors", KIND_FLAG, AT(check_tensors), 0, 0, NULL, COMPUTE, G_MODEL,
      "refuse weights that are NaN or infinite"},
 

@@ -25,6 +25,7 @@ enum option_kind {
     KIND_STRING, /* const char * */
     KIND_MODEL,  /* adds to models */
     KIND_MODELS, /* adds a list to models */
+    KIND_OVERRIDE, /* adds to overrides */
     KIND_SOURCE, /* adds to sources; min = enum of struct source */
     KIND_INTS,   /* struct int_list, each from min to max */
 };

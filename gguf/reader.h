@@ -56,6 +56,7 @@ struct gguf_kv {
     uint64_t n;           /* elements; 1 when not an array */
     const void *raw;      /* first element as in the file, possibly unaligned; for strings: u64 length, bytes, ... */
     size_t n_raw;         /* bytes of all elements */
+    bool overridden;      /* by gguf_override */
 };
 
 struct gguf_tensor {
@@ -105,6 +106,15 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t n, cons
                              struct err *e);
 
 void gguf_close(struct gguf *g); /* NULL is fine */
+
+/*
+ * Give a key another value, or add one: "KEY=TYPE:VALUE" with TYPE int, float, bool (true, false) or
+ * str (the rest of the text). A key of the file keeps its type, which must be of that kind and hold
+ * the value; a new one is i64, f64, bool or str. To be called before anything else is read from g:
+ * pointers to keys become invalid. ST_USAGE: bad syntax, a value or type that does not fit, an
+ * array, or a key that opening the file has used (general.alignment, split.*).
+ */
+enum status gguf_override(struct gguf *g, const char *text, struct err *e);
 
 /* NULL if absent. O(1). */
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);
