@@ -93,9 +93,10 @@ enum gguf_mode {
 };
 
 /*
- * Open the file at `path`; when it is the first of a split set (-00001-of-0000N), open all of it. On
- * success *out is set and released with gguf_close; on failure *out is NULL. A shard that is not the
- * first, is missing, or belongs to another model is an error that names the file.
+ * Open the file at `path`; when it is one of a split set (-00001-of-0000N), open all of it. On
+ * success *out is set and released with gguf_close; on failure *out is NULL. A shard that is missing,
+ * belongs to another model or has a name that does not lead to the others is an error that names the
+ * file; so are shards joined into one file.
  */
 enum status gguf_open(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e);
 

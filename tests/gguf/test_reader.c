@@ -841,6 +841,19 @@ static void split_part(int no, int count, int n_tensors, int key_no, int key_cou
     write_tmp(name, b.p, b.n);
 }
 
+/* Parts 1 and 2 in one file. */
+static void write_joined(const char *name)
+{
+    FILE *f = fopen(tmp_name(name), "wb");
+
+    assert_non_null(f);
+    for (int no = 1; no <= 2; no++) {
+        split_part(no, 3, 3, no - 1, 3, no == 1 ? "test" : NULL, no == 1 ? "t1" : "t2");
+        assert_int_equal(fwrite(b.p, 1, b.n, f), b.n);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
 static void good_set(void)
 {
     split_part(3, 3, 3, 2, 3, NULL, "t3");
@@ -884,9 +897,21 @@ static void test_split(void **state)
         }
         gguf_close(g);
     }
-    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_USAGE);
-    has(e.msg, "part 2 of 3 of a split model; give the first part");
-    has(e.msg, "set-00001-of-00003.gguf");
+    for (size_t m = 0; m < 3; m++) { /* any part stands for the set */
+        if (gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), modes[m], &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(g->n_tensors, 3);
+        has(g->files[0].path, "set-00001-of-00003.gguf");
+        gguf_close(g);
+    }
+    unlink(tmp_name("set-00001-of-00003.gguf"));
+    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_IO);
+    has(e.msg, "part 2 of 3 of a split model: cannot open");
+    has(e.msg, "set-00001-of-00003.gguf': No such file");
+    split_part(1, 3, 3, 1, 3, "test", "t1");
+    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_MODEL);
+    has(e.msg, "set-00001-of-00003.gguf' is not the first part");
+    good_set();
 
     unlink(tmp_name("set-00002-of-00003.gguf"));
     set_refused(ST_IO, "part 2 of 3: cannot open", "set-00002-of-00003.gguf': No such file");
@@ -923,6 +948,13 @@ static void test_split(void **state)
     write_tmp("renamed.gguf", b.p, b.n);
     assert_int_equal(gguf_open(&g, tmp_path, GGUF_MMAP, &e), ST_USAGE);
     has(e.msg, "whose name ends in '-00001-of-00003.gguf'");
+
+    /* parts one behind the other in one file */
+    write_joined("joined.gguf");
+    for (size_t m = 0; m < 3; m++) {
+        assert_int_equal(gguf_open(&g, tmp_name("joined.gguf"), modes[m], &e), ST_MODEL);
+        has(e.msg, "joined into one file: part 1 of 3 ends at byte");
+    }
 
     /* a whole file may be called like a part */
     small_file(&b);
