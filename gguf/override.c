@@ -157,7 +157,7 @@ static enum status set_value(struct gguf *g, struct gguf_kv *kv, const struct ov
 
 static enum status add_key(struct gguf *g, const struct override *o, struct err *e)
 {
-    struct index *ix = &g->impl->keys;
+    struct index *ix = &g->impl->keys, grown = {0};
     struct gguf_kv *kv = mem_grow(g->kv, g->n_kv + 1, sizeof *kv);
     struct gguf_kv *added;
     enum status st;
@@ -174,14 +174,16 @@ static enum status add_key(struct gguf *g, const struct override *o, struct err 
     if (!added->key)
         return err_nomem(e, "a key", o->n_key);
     st = set_value(g, added, o, e);
+    if (!st)
+        st = index_init(&grown, kv, sizeof *kv, g->n_kv + 1, e);
     if (st)
         return st;
+    g->n_kv++;
     mem_free(ix->slots);
-    ix->slots = NULL;
-    st = index_init(ix, kv, sizeof *kv, ++g->n_kv, e);
-    for (size_t i = 0; !st && i < g->n_kv; i++)
+    *ix = grown;
+    for (size_t i = 0; i < g->n_kv; i++)
         index_add(ix, i);
-    return st;
+    return ST_OK;
 }
 
 /* Keys that opening the file has used already. */
