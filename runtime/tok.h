@@ -70,6 +70,7 @@ enum {                /* v->info: a token type and flags */
        TOKF_EOG = 8,
        TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
        TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
+       TOKF_LIKE_CONTROL = 64, /* user-defined, but written like a mark of a chat template */
 };
 
 struct vocab {

@@ -85,18 +85,18 @@ static struct gguf_str str(const char *s)
 
 /*
  * A byte-level vocabulary in which every byte has a token, with a few merges: 256 characters, then
- * the words, then one control and two user-defined tokens.
+ * the words, then one control and three user-defined tokens.
  */
 static struct loaded byte_complete(const char *pre)
 {
     static char chars[256][3];
     static const char *const more[] = {"th",      "the", "aa",     "aaaa", "\xc4\xa0\xc4\xa0",
-                                       "<|end|>", "  ",  "<tool>", "zq"};
+                                       "<|end|>", "  ",  "<tool>", "zq",   "<|usr|>"};
     static const struct gguf_str merge[] = {
         {"t h", 3}, {"th e", 4}, {"a a", 3}, {"aa aa", 5}, {"\xc4\xa0 \xc4\xa0", 5}};
     struct gguf_writer *w = gguf_writer_new();
-    struct gguf_str s[256 + 9];
-    int32_t type[256 + 9];
+    struct gguf_str s[256 + 10];
+    int32_t type[256 + 10];
     uint32_t other = 256;
 
     for (uint32_t b = 0; b < 256; b++) {
@@ -110,15 +110,15 @@ static struct loaded byte_complete(const char *pre)
         s[b] = (struct gguf_str){chars[b], n};
         type[b] = TOK_NORMAL;
     }
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 10; i++) {
         s[256 + i] = str(more[i]);
         type[256 + i] = i < 5 || i == 8 ? TOK_NORMAL : i == 5 ? TOK_CONTROL : TOK_USER_DEFINED;
     }
     gguf_put_str(w, "general.architecture", "llama");
     gguf_put_str(w, KEY("model"), "gpt2");
     gguf_put_str(w, KEY("pre"), pre);
-    gguf_put_strs(w, KEY("tokens"), s, 256 + 9);
-    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 9);
+    gguf_put_strs(w, KEY("tokens"), s, 256 + 10);
+    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 10);
     gguf_put_strs(w, KEY("merges"), merge, 5);
     return must_load(w);
 }
@@ -742,6 +742,84 @@ static enum status load_and_use(const struct gguf *g, struct err *e)
     return st;
 }
 
+/* ---- texts that hold the words of others ---- */
+
+/* Ids of a text in which [from, to) is plain, as text for comparison. */
+static void mixed_ids(const struct vocab *v, const char *s, size_t from, size_t to,
+                      struct text *out)
+{
+    struct text_spans plain = {0};
+    struct tokens ids = {0};
+    struct err e = {0};
+
+    text_clear(out);
+    text_spans_add(&plain, from, to);
+    if (vocab_encode_mixed(v, s, strlen(s), &plain, ENC_SPECIAL, &ids, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < ids.n; i++)
+        text_addf(out, "%d ", (int)ids.id[i]);
+    tokens_release(&ids);
+    text_spans_release(&plain);
+}
+
+static bool holds(const struct text *ids, int id)
+{
+    char word[16];
+
+    snprintf(word, sizeof word, "%d ", id);
+    return strstr(ids->p, word) != NULL;
+}
+
+/* 261 is control, 262 to 263 user-defined, 265 user-defined and written like a control token. */
+static void plain_ranges(void **state)
+{
+    static const char s[] = "<|end|>a  <tool><|usr|>b<|end|>";
+    struct loaded l = byte_complete("gpt-2");
+    struct text got = {0}, want = {0};
+    size_t n = sizeof s - 1;
+
+    (void)state;
+    for (size_t from = 0; from <= n; from++) {
+        for (size_t to = from; to <= n; to++) {
+            mixed_ids(l.v, s, from, to, &got);
+            /* a mark is one token when none of its bytes is plain, wherever the range lies */
+            assert_int_equal(holds(&got, 261), from == to || from >= 7 || (to <= n - 7));
+            assert_int_equal(holds(&got, 265), from == to || to <= 16 || from >= 23);
+            assert_true(holds(&got, 262) && holds(&got, 263));
+        }
+    }
+    /* without marks nothing changes */
+    mixed_ids(l.v, "the  aaaa <tool> th", 3, 12, &got);
+    mixed_ids(l.v, "the  aaaa <tool> th", 0, 0, &want);
+    assert_string_equal(got.p, want.p);
+    text_release(&got);
+    text_release(&want);
+    unload(&l);
+}
+
+/* With everything plain, a vocabulary whose special tokens are all control tokens reads a text as
+ * without ENC_SPECIAL. */
+static void all_plain(void **state)
+{
+    static const char s[] = "<s> Once <|im_start|>upon</s><|im_end|> a<unk> time<s>";
+    struct loaded l = load_file(tiny_path);
+    struct text got = {0}, want = {0};
+    struct tokens ids = {0};
+
+    (void)state;
+    encode(l.v, s, sizeof s - 1, 0, &ids);
+    for (size_t i = 0; i < ids.n; i++)
+        text_addf(&want, "%d ", (int)ids.id[i]);
+    mixed_ids(l.v, s, 0, sizeof s - 1, &got);
+    assert_string_equal(got.p, want.p);
+    mixed_ids(l.v, s, 0, 0, &got);
+    assert_string_not_equal(got.p, want.p);
+    tokens_release(&ids);
+    text_release(&got);
+    text_release(&want);
+    unload(&l);
+}
+
 static void out_of_memory(void **state)
 {
     (void)state;
@@ -775,7 +853,8 @@ int main(void)
         cmocka_unit_test(long_runs),         cmocka_unit_test(stops_when_asked),
         cmocka_unit_test(wrong_arrays),      cmocka_unit_test(wrong_values),
         cmocka_unit_test(odd_files),         cmocka_unit_test(no_tokenizer),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory),     cmocka_unit_test(plain_ranges),
+        cmocka_unit_test(all_plain),
     };
 
     return cmocka_run_group_tests(tests, find_paths, NULL);
