@@ -230,20 +230,13 @@ static enum status load_merges(const struct vocab *v, struct bpe *t, const struc
 
 static enum status unknown_pre(struct gguf_str pre, struct err *e)
 {
-    struct text known = {0};
     char q[64];
-    enum status st;
 
-    for (size_t i = 0; i < pretok_rule_count(); i++)
-        text_addf(&known, "%s%s", i ? ", " : "", pretok_rule_at(i)->names[0]);
-    st = known.failed
-             ? err_nomem(e, "message", known.n)
-             : err_set(e, ST_UNSUPPORTED,
-                       "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known; known are "
-                       "%s, and other names of these",
-                       text_quote(q, sizeof q, pre.p, pre.n), known.p);
-    text_release(&known);
-    return st;
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known, so the text cannot be "
+        "cut into words as the model expects; docs/tokenizers.md lists the known ones",
+        text_quote(q, sizeof q, pre.p, pre.n));
 }
 
 static enum status load_pre(struct vocab *v, struct bpe *t, const struct gguf *g, struct err *e)
@@ -255,8 +248,8 @@ static enum status load_pre(struct vocab *v, struct bpe *t, const struct gguf *g
         return st;
     if (!gguf_find(g, "tokenizer.ggml.pre"))
         log_warn(
-            "key 'tokenizer.ggml.pre' is missing: text is cut into words as for GPT-2, which may "
-            "not be what the model was trained with");
+            "key 'tokenizer.ggml.pre' is missing: text is cut into words by the 'default' rule, "
+            "which may not be what the model was trained with");
     t->pre = pretok_rule_find(pre.p, pre.n, &v->pre);
     if (!t->pre)
         return unknown_pre(pre, e);

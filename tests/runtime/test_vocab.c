@@ -18,7 +18,7 @@
 #define KEY(name) "tokenizer.ggml." name
 
 static char tiny_path[1024], small_path[1024], tokens_folder[1024];
-static const char *const both_lists[2] = {"texts.json", "mixed.json"};
+static const char *const all_lists[] = {"texts.json", "mixed.json", "cuts.json", NULL};
 
 static int find_paths(void **state)
 {
@@ -202,10 +202,126 @@ static void small_ids(void **state)
             assert_string_equal(vocab_pre(l.v), r->names[k]);
             assert_int_equal(vocab_add_bos(l.v), r->add_bos);
             if (k == 0)
-                check_ids(l.v, tokens_folder, both_lists, tokens_folder, name);
+                check_ids(l.v, tokens_folder, all_lists, tokens_folder, name);
             unload(&l);
         }
     }
+}
+
+static void expect_json_ids(const struct vocab *v, const struct text *t, struct json *j,
+                            const char *name)
+{
+    struct tokens got = {0}, want = {0};
+
+    json_ints(j, &want);
+    encode(v, t->p, t->n, ENC_SPECIAL, &got);
+    if (got.n != want.n || memcmp(got.id, want.id, got.n * sizeof *got.id))
+        fail_msg("'%s': other ids than llama.cpp", name);
+    tokens_release(&got);
+    tokens_release(&want);
+}
+
+/* The texts of a list, joined by newlines. */
+static struct text joined(const char *list)
+{
+    struct json j = json_open(tokens_folder, list);
+    struct text all = {0}, t = {0};
+
+    json_begin(&j);
+    while (json_item(&j)) {
+        json_str(&j, &t);
+        if (all.n)
+            text_byte(&all, '\n');
+        text_bytes(&all, t.p, t.n);
+    }
+    json_close(&j);
+    text_release(&t);
+    return all;
+}
+
+/* Names in the table of rules. */
+static int n_rule_names(void)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < pretok_rule_count(); i++)
+        for (size_t k = 0; pretok_rule_at(i)->names[k]; k++)
+            n++;
+    return n;
+}
+
+/*
+ * Every value of tokenizer.ggml.pre that llama.cpp knows loads here, adds BOS where it does, and cuts
+ * texts likewise; there are no others.
+ */
+static void all_names(void **state)
+{
+    struct json j = json_open(tokens_folder, "pre.json");
+    struct text cuts = joined("cuts.json"), name = {0};
+    int n = 0;
+
+    (void)state;
+    json_begin(&j);
+    for (; json_item(&j); n++) {
+        struct gguf_writer *w = copy_without(small_path, NULL);
+        struct tokens flags = {0};
+        struct loaded l;
+        struct err e;
+
+        json_begin(&j);
+        json_item(&j), json_str(&j, &name);
+        json_item(&j), json_ints(&j, &flags);
+        json_item(&j);
+        gguf_put_str(w, KEY("pre"), name.p);
+        if (load_written(w, &l, &e))
+            fail_msg("'%s': %s", name.p, e.msg);
+        assert_string_equal(vocab_pre(l.v), name.p);
+        assert_int_equal(vocab_add_bos(l.v), flags.id[0]);
+        if (!json_null(&j))
+            expect_json_ids(l.v, &cuts, &j, name.p);
+        assert_false(json_item(&j));
+        unload(&l);
+        tokens_release(&flags);
+    }
+    assert_int_equal(n, n_rule_names());
+    json_close(&j);
+    text_release(&cuts);
+    text_release(&name);
+}
+
+/* docs/tokenizers.md has one line for each rule, and none of others. */
+static void documented_names(void **state)
+{
+    char path[1200];
+    struct text doc = {0}, row = {0};
+    FILE *f;
+    size_t n_rows = 0;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/docs/tokenizers.md", getenv("GGRUN_SOURCE_DIR"));
+    f = fopen(path, "rb");
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        text_byte(&doc, (char)c);
+    fclose(f);
+    for (const char *p = strstr(doc.p, "## Pre-tokenizers"); (p = strstr(p, "\n| `")); p++)
+        n_rows++;
+    assert_int_equal(n_rows, pretok_rule_count());
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct pretok_rule *r = pretok_rule_at(i);
+
+        text_clear(&row);
+        text_str(&row, "\n|");
+        for (size_t k = 0; r->names[k]; k++)
+            text_addf(&row, "%s `%s`", k ? "," : "", r->names[k]);
+        text_addf(&row, " | %s%s%s |\n", r->add_bos ? "adds BOS" : "",
+                  r->add_bos && r->ignore_merges ? ", " : "",
+                  r->ignore_merges ? "whole words" : "");
+        if (!strstr(doc.p, row.p))
+            fail_msg("docs/tokenizers.md lacks the line '%s'", row.p + 1);
+    }
+    text_release(&doc);
+    text_release(&row);
 }
 
 /* ---- flags and facts ---- */
@@ -637,7 +753,7 @@ static void wrong_values(void **state)
     gguf_put_str(w = copy_without(tiny_path, NULL), KEY("model"), "bert");
     refused(w, ST_UNSUPPORTED, "'bert'", "'llama', 'gpt2', 'none'");
     gguf_put_str(w = copy_without(small_path, NULL), KEY("pre"), "no such\n");
-    refused(w, ST_UNSUPPORTED, "'no such\\n'", "gpt-2, llama-bpe");
+    refused(w, ST_UNSUPPORTED, "'no such\\n'", "is not known");
 }
 
 struct log_lines {
@@ -769,6 +885,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiny_ids),          cmocka_unit_test(tiny_samples),
         cmocka_unit_test(small_ids),         cmocka_unit_test(flags),
+        cmocka_unit_test(all_names),         cmocka_unit_test(documented_names),
         cmocka_unit_test(whole_words),       cmocka_unit_test(plain_text_makes_no_control_tokens),
         cmocka_unit_test(end_of_generation), cmocka_unit_test(decoding),
         cmocka_unit_test(round_trips),       cmocka_unit_test(uncovered_bytes),
