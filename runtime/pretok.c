@@ -202,6 +202,9 @@ static const struct pretok_rule rules[] = {
      LIST("<sentinel:[0-9]++>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
           "[\\p{P}!-/:-@\\[-`{-~]", GPT2),
      .add_bos = true},
+    {LIST("gemma4", "granite-embed-multi-311m"), LIST(NULL), .add_bos = true, .always_bos = true,
+     .raw = true, .whole_breaks = true},
+    {LIST("sarvam-moe"), LIST(NULL), .raw = true},
 };
 
 enum { N_RULES = sizeof rules / sizeof rules[0], N_PATTERNS = 6 };
