@@ -268,6 +268,7 @@ static void read_scales(struct keys *k, struct hparams *hp)
     get_f32(k, "residual_scale", false, true, &hp->residual_scale);
     get_f32(k, "logit_scale", false, true, &hp->logit_scale);
     get_f32(k, "attention.scale", false, true, &hp->attn_scale);
+    get_f32(k, "attention.max_alibi_bias", false, true, &hp->max_alibi_bias);
     get_f32(k, "attention.clamp_kqv", false, true, &hp->clamp_qkv);
     get_f32(k, "attention.temperature_scale", false, true, &hp->attn_temp_scale);
 }

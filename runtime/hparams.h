@@ -78,6 +78,7 @@ struct hparams {
     float residual_scale;     /* <arch>.residual_scale */
     float logit_scale;        /* <arch>.logit_scale */
     float attn_scale;         /* <arch>.attention.scale: of q.k */
+    float max_alibi_bias;     /* <arch>.attention.max_alibi_bias */
     float clamp_qkv;          /* <arch>.attention.clamp_kqv: of Q, K and V */
     float attn_temp_scale;    /* <arch>.attention.temperature_scale */
     struct hparams_experts experts;

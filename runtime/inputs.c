@@ -1,6 +1,7 @@
 #include "runtime/inputs.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "runtime/graph.h"
 
@@ -115,6 +116,7 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, bool 
                              struct err *e)
 {
     const uint16_t f16_minus_inf = 0xfc00;
+    uint16_t *row = (uint16_t *)d->row;
     uint32_t n_kv = (uint32_t)t->ne[0];
 
     for (int32_t i = 0; i < d->u->n_tokens; i++) {
@@ -123,8 +125,8 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, bool 
         enum status st;
 
         for (uint32_t c = 0; c < n_kv; c++)
-            d->row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
-        st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
+            row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
+        st = tensor_set(t, (size_t)i * t->nb[1], row, n_kv * sizeof *row, e);
         if (st)
             return st;
     }
@@ -141,6 +143,26 @@ static enum status set_window_mask(struct tensor *t, const struct input_data *d,
     return set_masks(t, d, true, e);
 }
 
+static enum status set_alibi_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    uint32_t n_kv = (uint32_t)t->ne[0];
+
+    for (int32_t i = 0; i < d->u->n_tokens; i++) {
+        int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        enum status st;
+
+        for (uint32_t c = 0; c < n_kv; c++) {
+            const struct kv_cell *cell = &d->kv->cells[c];
+
+            d->row[c] = kv_cell_visible(cell, seq, pos) ? (float)(cell->pos - pos) : -INFINITY;
+        }
+        st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
 {
     static const struct input_ops ops = {"KQ_mask", fits_mask, set_mask};
@@ -155,6 +177,14 @@ struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct
     int64_t ne[2] = {f->n_kv, f->n_tokens};
 
     return input_add(l, g, &ops, DT_F16, 2, ne);
+}
+
+struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"KQ_mask_alibi", fits_mask, set_alibi_mask};
+    int64_t ne[2] = {f->n_kv, f->n_tokens};
+
+    return input_add(l, g, &ops, DT_F32, 2, ne);
 }
 
 /* ---- outputs ---- */

@@ -29,6 +29,7 @@ static const struct cpu_op *const table[OP_COUNT] = {
     [OP_SET_ROWS] = &cpu_op_set_rows,
     [OP_ADD] = &cpu_op_add,
     [OP_MUL] = &cpu_op_mul,
+    [OP_DIV] = &cpu_op_div,
     [OP_SCALE] = &cpu_op_scale,
     [OP_CLAMP] = &cpu_op_clamp,
     [OP_SOFT_MAX] = &cpu_op_soft_max,

@@ -97,9 +97,11 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
-        .mask = input_mask(b->in, b->g, b->f),
+        .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f)
+                             : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
+        .max_bias = d->alibi,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
         .clamp_qkv = d->clamp_qkv,
         .q_scale = d->q_scale,

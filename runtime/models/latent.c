@@ -73,8 +73,8 @@ struct tensor *block_latent(struct build *b, const struct block_latent *w,
     int64_t ne[2] = {arch_dim(hp, D_O_MLA, il), b->f->n_tokens};
     struct tensor *q = queries(b, w, in, x, il), *cache = stored(b, w, in, x, il), *y;
 
-    y = op_flash_attn(b->g, q, cached(b, cache, hp->n_embd_head_k),
-                      cached(b, cache, hp->n_embd_head_v), in->mask, in->scale, in->softcap);
+    y = block_attend(b, in, q, cached(b, cache, hp->n_embd_head_k),
+                     cached(b, cache, hp->n_embd_head_v), NULL);
     y = op_mul_mat(b->g, w->v_b, swapped(b, named(y, "kqv_latent-%u", il)));
     y = op_cont(b->g, swapped(b, named(y, "kqv-%u", il)));
     y = named(op_reshape(b->g, y, 2, ne), "kqv_out-%u", il);

@@ -38,6 +38,7 @@ static void put_scales(void *ctx, struct gguf_writer *w)
     put_f32(w, ctx, "logit_scale", 4);
     put_f32(w, ctx, "embedding_scale", 3);
     put_f32(w, ctx, "residual_scale", 0.5f);
+    put_f32(w, ctx, "attention.max_alibi_bias", 8);
 }
 
 static struct tiny_options options(const char *arch, enum dtype type)
@@ -45,6 +46,7 @@ static struct tiny_options options(const char *arch, enum dtype type)
     return (struct tiny_options){.arch = arch,
                                  .n_layer = 4,
                                  .n_embd = 256,
+                                 .n_head_kv = strcmp(arch, "mpt") == 0 ? 4 : 2,
                                  .n_ff = 256,
                                  .seed = 3,
                                  .type = type,
