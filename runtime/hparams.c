@@ -297,6 +297,10 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
     if (!k.st)
         k.st =
             gguf_get_bool(g, full_key(&k, "rope.scaling.finetuned"), false, &hp->rope_finetuned, e);
+    hp->parallel_residual = true;
+    if (!k.st)
+        k.st = gguf_get_bool(g, full_key(&k, "use_parallel_residual"), false,
+                             &hp->parallel_residual, e);
     read_sections(&k, hp);
     read_scales(&k, hp);
     if (!k.st)

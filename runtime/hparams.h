@@ -71,6 +71,7 @@ struct hparams {
     float rope_base_window;    /* RoPE of windowed layers: <arch>.rope.freq_base_swa */
     float softcap_attn, softcap_logits; /* 0: none; of architectures that call hparams_read_softcaps */
     float yarn_log_mul;       /* <arch>.rope.scaling.yarn_log_multiplier; default 0 */
+    bool parallel_residual;   /* <arch>.use_parallel_residual; default true */
     bool rope_finetuned;      /* <arch>.rope.scaling.finetuned; default true */
     uint32_t rope_sections[4]; /* <arch>.rope.dimension_sections: pairs per axis; default 0 */
     /* Factors; 0: not given. */

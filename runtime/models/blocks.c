@@ -174,8 +174,7 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
                               uint32_t il)
 {
     struct tensor *norm = w->q_norm ? w->k_norm : NULL;
-    struct tensor *k =
-        positioned(b, in, p->k, norm, w->k_norm_b, b->m->hp.layer[il].n_head_kv);
+    struct tensor *k = positioned(b, in, p->k, norm, w->k_norm_b, b->m->hp.layer[il].n_head_kv);
 
     named(k, "Kcur-%u", il);
     return (struct stored){

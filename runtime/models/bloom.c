@@ -19,8 +19,8 @@ static const struct arch_tensor tensors[] = {
 
 static void build(struct build *b)
 {
-    decoder_build(b, &(struct decoder){
-                         .norm = NORM_LAYER, .act = FFN_GELU, .no_rope_step = 1, .alibi = 8});
+    decoder_build(
+        b, &(struct decoder){.norm = NORM_LAYER, .act = FFN_GELU, .no_rope_step = 1, .alibi = 8});
 }
 
 const struct arch arch_bloom = {

@@ -77,11 +77,18 @@ static struct tensor *scaled(struct build *b, struct tensor *x, float s)
     return s != 0 && s != 1 ? op_scale(b->g, x, s, 0) : x;
 }
 
-/* An optional norm. */
-static struct tensor *norm(struct build *b, const struct decoder *d, struct tensor *x,
-                           struct tensor *w, struct tensor *bias, const char *name, uint32_t il)
+/* A norm of x before attention, network or output. */
+static struct tensor *pre_norm(struct build *b, const struct decoder *d, struct tensor *x,
+                               struct tensor *w, struct tensor *bias, const char *name, uint32_t il)
 {
-    return w ? named(block_norm(b, d->norm, x, w, bias), "%s-%u", name, il) : x;
+    return w || d->bare_norms ? named(block_norm(b, d->norm, x, w, bias), "%s-%u", name, il) : x;
+}
+
+/* An optional norm of what they give. */
+static struct tensor *post_norm(struct build *b, const struct decoder *d, struct tensor *x,
+                                struct tensor *w, const char *name, uint32_t il)
+{
+    return w ? named(block_norm(b, d->norm, x, w, NULL), "%s-%u", name, il) : x;
 }
 
 static struct tensor *rope_factors(const struct build *b, const struct decoder_globals *w)
@@ -97,8 +104,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
-        .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f)
-                             : input_mask(b->in, b->g, b->f),
+        .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f) : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
         .max_bias = d->alibi,
@@ -186,13 +192,13 @@ static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
                                      struct tensor *ids, uint32_t il)
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
-    struct tensor *z = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il), *y = z;
+    struct tensor *z = pre_norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il), *y = z;
 
     if (l->attn_norm_2)
-        y = norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il);
+        y = pre_norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il);
     y = attention(b, in, y, il);
     if (l->ffn_norm)
-        z = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
+        z = pre_norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
     if (is_last(b, il)) {
         x = op_get_rows(b->g, x, ids);
         y = op_get_rows(b->g, y, ids);
@@ -207,18 +213,18 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
                                    struct tensor *ids, uint32_t il)
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
-    struct tensor *y = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
+    struct tensor *y = pre_norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
     y = attention(b, in, y, il);
     if (is_last(b, il)) { /* what follows works row by row: leave out rows nobody reads */
         y = op_get_rows(b->g, y, ids);
         x = op_get_rows(b->g, x, ids);
     }
-    y = norm(b, d, y, l->attn_post_norm, NULL, "attn_post_norm", il);
+    y = post_norm(b, d, y, l->attn_post_norm, "attn_post_norm", il);
     x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
-    y = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
+    y = pre_norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
     y = network(b, d, y, il);
-    y = norm(b, d, y, l->ffn_post_norm, NULL, "ffn_post_norm", il);
+    y = post_norm(b, d, y, l->ffn_post_norm, "ffn_post_norm", il);
     return op_add(b->g, scaled(b, y, d->residual_scale), x);
 }
 
@@ -228,8 +234,8 @@ static void store_only(struct build *b, const struct decoder *d, const struct bl
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
     struct tensor *y = l->attn_norm_2
-                           ? norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
-                           : norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
+                           ? pre_norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
+                           : pre_norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
     if (l->latent.kv_a)
         block_latent_store(b, &l->latent, in, y, il);

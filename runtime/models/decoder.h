@@ -55,6 +55,7 @@ struct decoder {
     enum ffn_act act;        /* of the feed-forward network */
     struct experts_kind experts;
     enum norm_kind norm;     /* of all norms */
+    bool bare_norms;         /* the norms of x have no weights: absent ones are computed all the same */
     bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
     bool scale_unrotated;    /* q_scale is for layers without positions only */

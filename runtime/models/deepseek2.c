@@ -8,9 +8,15 @@
 #include "runtime/models/decoder.h"
 
 #define ROW_LATENT(name, field, k, n, may_miss)                                                    \
-    {"blk.%d." name ".weight", DL(latent.field), {k, n}, USE_MATRIX, PLACE_LAYER, .optional = may_miss}
+    {                                                                                              \
+        "blk.%d." name ".weight", DL(latent.field), {k, n}, USE_MATRIX, PLACE_LAYER,               \
+            .optional = may_miss                                                                   \
+    }
 #define ROW_LATENT_NORM(name, field, n, may_miss)                                                  \
-    {"blk.%d." name ".weight", DL(latent.field), {n}, USE_VECTOR, PLACE_LAYER, .optional = may_miss}
+    {                                                                                              \
+        "blk.%d." name ".weight", DL(latent.field), {n}, USE_VECTOR, PLACE_LAYER,                  \
+            .optional = may_miss                                                                   \
+    }
 
 /* clang-format off */
 static const struct arch_tensor tensors[] = {
@@ -53,9 +59,10 @@ static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
     enum status st = decoder_keys_experts(hp, g, e);
 
     if (!st && !gguf_find(g, "deepseek2.attention.key_length_mla"))
-        return err_set(e, ST_UNSUPPORTED,
-                       "key 'deepseek2.attention.key_length_mla' is missing: files without absorbed "
-                       "matrices (attn_k_b, attn_v_b) have to be converted anew");
+        return err_set(
+            e, ST_UNSUPPORTED,
+            "key 'deepseek2.attention.key_length_mla' is missing: files without absorbed "
+            "matrices (attn_k_b, attn_v_b) have to be converted anew");
     if (!st)
         st = hparams_read_latent(hp, g, "deepseek2", e);
     if (!st)
@@ -86,9 +93,9 @@ static void build(struct build *b)
 {
     const struct hparams_experts *x = &b->m->hp.experts;
 
-    decoder_build(b, &(struct decoder){.attn_scale = b->m->hp.attn_scale,
-                                       .experts = {.router = (enum router)x->gating,
-                                                   .norm = x->weights_norm}});
+    decoder_build(b, &(struct decoder){
+                         .attn_scale = b->m->hp.attn_scale,
+                         .experts = {.router = (enum router)x->gating, .norm = x->weights_norm}});
 }
 
 const struct arch arch_deepseek2 = {

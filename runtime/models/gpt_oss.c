@@ -6,16 +6,11 @@
 #include "runtime/models/decoder.h"
 
 static const struct arch_tensor tensors[] = {
-    ROW_TOKENS,
-    ROW_OUTPUT_NORM,
-    ROW_OUTPUT,
-    ROW_NORM("attn_norm", attn_norm, D_EMBD),
-    ROWS_QKV,
-    ROW_SINKS,
-    ROWS_ATTN_OUT,
-    ROW_NORM("post_attention_norm", ffn_norm, D_EMBD),
-    ROWS_EXPERTS,
-    ROWS_EXPERTS_BIASES,
+    ROW_TOKENS,    ROW_OUTPUT_NORM,
+    ROW_OUTPUT,    ROW_NORM("attn_norm", attn_norm, D_EMBD),
+    ROWS_QKV,      ROW_SINKS,
+    ROWS_ATTN_OUT, ROW_NORM("post_attention_norm", ffn_norm, D_EMBD),
+    ROWS_EXPERTS,  ROWS_EXPERTS_BIASES,
 };
 
 static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
@@ -28,8 +23,8 @@ static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
 
 static void build(struct build *b)
 {
-    decoder_build(b, &(struct decoder){
-                         .experts = {.router = ROUTER_SOFTMAX_PICKED, .act = FFN_SWIGLU_OAI}});
+    decoder_build(
+        b, &(struct decoder){.experts = {.router = ROUTER_SOFTMAX_PICKED, .act = FFN_SWIGLU_OAI}});
 }
 
 const struct arch arch_gpt_oss = {

@@ -7,7 +7,7 @@
 
 #include "runtime/models/decoder.h"
 
-#define N_CHUNK      8192   /* positions; not in files */
+#define N_CHUNK      8192 /* positions; not in files */
 #define SCALE_FLOOR  8192.0f
 #define SCALE_FACTOR 0.1f
 
