@@ -124,6 +124,18 @@ static void learn_system(struct chat *out, const char *pattern, const char *form
     text_release(&front);
 }
 
+/* The same where the family says what stands in front; a quote there ends with one. */
+static void learn_standard(struct chat *out, const char *standard, const char *form)
+{
+    const char *p = strstr(form, standard);
+    size_t k = strlen(standard), n = p ? literal_length(p + k) : 0;
+
+    if (n && standard[k - 1] == '\'')
+        n = p[k + n - 1] == '\'' ? n - 1 : 0;
+    if (n)
+        text_bytes(&out->system, p + k, n);
+}
+
 /* What the template writes for add_generation_prompt, if that is the family's start of an answer,
  * perhaps with more behind it. */
 static void learn_answer(struct chat *out, const char *form)
@@ -153,7 +165,9 @@ static bool find_marks(struct chat *out, const char *form)
         if (!has_marks(f, form))
             continue;
         out->family = f;
-        if (!strstr(f->user, "%s"))
+        if (f->standard)
+            learn_standard(out, f->standard, form);
+        else if (!strstr(f->user, "%s"))
             learn_system(out, f->system, form);
         learn_answer(out, form);
         return true;
@@ -203,8 +217,7 @@ enum status chat_recognise(struct chat *out, const char *template, size_t n, str
         if (out->system.failed || out->answer.failed)
             st = err_nomem(e, "chat template", n);
     } else {
-        st = no_template(ST_UNSUPPORTED, "the chat template is not one that is known", hint,
-                         e);
+        st = no_template(ST_UNSUPPORTED, "the chat template is not one that is known", hint, e);
     }
     text_release(&form);
     return st;
@@ -353,7 +366,7 @@ enum status chat_render(const struct chat *c, const struct chat_message *m, size
         if (is_role(&m[i], "user"))
             last_user = i;
     text_str(out, r.f->start ? r.f->start : "");
-    if (c->system.n && (n == 0 || !is_role(&m[0], "system")))
+    if ((c->system.n || r.f->system_always) && (n == 0 || !is_role(&m[0], "system")))
         st = put_message(&r, &standard, false, e);
     for (size_t i = 0; i < n && !st; i++)
         st = put_message(&r, &m[i], i == last_user, e);
