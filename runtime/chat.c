@@ -177,11 +177,23 @@ static bool find_marks(struct chat *out, const char *form)
 
 /* ---- which family ---- */
 
+/* All names, each once, sorted. */
 static void list_names(struct text *t)
 {
-    for (size_t i = 0; i < n_chat_families; i++)
-        if (!i || strcmp(chat_families[i].name, chat_families[i - 1].name) != 0)
-            text_addf(t, "%s%s", i ? ", " : "", chat_families[i].name);
+    const char *last = "";
+
+    for (;;) {
+        const char *next = NULL;
+        for (size_t i = 0; i < n_chat_families; i++) {
+            const char *name = chat_families[i].name;
+            if (strcmp(name, last) > 0 && (!next || strcmp(name, next) < 0))
+                next = name;
+        }
+        if (!next)
+            return;
+        text_addf(t, "%s%s", *last ? ", " : "", next);
+        last = next;
+    }
 }
 
 /* `why` it cannot be used, and what to do. */

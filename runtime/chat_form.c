@@ -55,6 +55,8 @@ static bool read_string(struct scan *s, struct text *out)
             if (s->i == s->n)
                 return false;
             c = s->p[s->i++];
+            if (c == '\n')
+                continue; /* the line goes on */
             if (c == 'n')
                 c = '\n';
             else if (c == 't')

@@ -55,8 +55,7 @@ struct chat_family {
     bool system_last; /* %s is for the last request, not for the first behind the system message */
 };
 
-/* In the order in which a template is compared with them; families with the same name stand
- * together. */
+/* In the order in which a template is compared with them. */
 extern const struct chat_family chat_families[];
 extern const size_t n_chat_families;
 

@@ -161,7 +161,7 @@ check("told by its marks", not j["exact"] and j["sample"].endswith("<|im_start|>
 
 # ---- where an answer ends ----
 for mark in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", f"<{BAR}end\u2581of\u2581sentence{BAR}>",
-             "<end_of_utterance>", "<|call|>"):
+             "<end_of_utterance>", "<|call|>", "<|eot|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "[|endofturn|]"):
     f = File(tiny)
     kind, raw = f.keys["tokenizer.ggml.tokens"]
     f.keys["tokenizer.ggml.tokens"] = (kind, raw.replace(string("<|im_end|>"), string(mark)))

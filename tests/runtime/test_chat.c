@@ -55,6 +55,10 @@ static void test_recognised(void **state)
     expect(PLAIN "\n", "");
     expect(WITH_SYSTEM, "<|im_start|>system\nYou are nice.\nIt's true<|im_end|>\n");
     /* other spellings of the same */
+    expect("{% for message in messages %}{{ '<|im_\\\nstart|>' ~ message['role'] ~ \"\\n\" ~ "
+           "message.content ~ '<|im_end|>\\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+           "");
     expect("{#- from (\"{{\") -#}\n" PLAIN "{# end #}\n", "");
     expect("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
            "{% endif %}{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
