@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gguf/base/status.h"
+#include "gguf/base/text.h"
 #include "runtime/sampler.h"
 
 enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_HELP, CMD_COUNT };
@@ -23,6 +24,11 @@ struct source {
 struct int_list {
     int32_t *v; /* owned */
     int n;
+};
+
+struct bias { /* --logit-bias */
+    int32_t id;
+    float value; /* -INFINITY: never */
 };
 
 struct options {
@@ -45,6 +51,11 @@ struct options {
     int32_t n_predict; /* -1: until the end of the text or of the context */
     bool ignore_eos, seed_given;
     struct sampler_options sampling;
+    struct bias *biases; /* [n_biases], owned */
+    int n_biases;
+    struct text *breakers; /* [n_breakers], owned: --dry-sequence-breaker, escapes undone */
+    int n_breakers;
+    bool breakers_given;
 
     int32_t n_ctx;                      /* 0: as the model says, at most 4096 */
     int32_t n_batch, n_ubatch;          /* 0: default */

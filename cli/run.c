@@ -2,12 +2,11 @@
  * ggrun run: continue a text, or answer a request.
  */
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
+#include "cli/sampling.h"
 #include "cli/setup.h"
 #include "runtime/sampler.h"
 
@@ -102,38 +101,6 @@ static enum status check_length(const struct run *r, struct err *e)
 
 /* ---- generation ---- */
 
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-    struct timespec t;
-
-    if (getentropy(&seed, sizeof seed) == 0)
-        return seed;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
-}
-
-static enum status make_sampler(struct run *r, struct err *e)
-{
-    struct sampler_options so = r->c->opt->sampling;
-    const struct vocab *v = r->s.vocab;
-    int32_t n = (int32_t)r->s.model->hp.n_vocab;
-    enum status st;
-
-    if (!r->c->opt->seed_given)
-        so.seed = random_seed();
-    log_info("seed %llu", (unsigned long long)so.seed);
-    st = sampler_new(&r->sampler, &so, n, session_n_ctx(r->s.session), e);
-    for (int32_t id = 0; !st && id < n; id++) {
-        bool no_text = id >= vocab_n_tokens(v); /* padding of the output layer */
-        if (no_text || (r->c->opt->ignore_eos && vocab_is_eog(v, id)))
-            st = sampler_ban(r->sampler, id, e);
-    }
-    for (size_t i = 0; !st && i < r->ids.n; i++)
-        sampler_accept(r->sampler, r->ids.id[i]);
-    return st;
-}
-
 /* Print what of the answer is complete, in whole characters. */
 static enum status emit(struct run *r, int32_t id, struct err *e)
 {
@@ -215,7 +182,7 @@ static enum status load(struct run *r, struct err *e)
     if (!st)
         st = check_length(r, e);
     if (!st)
-        st = make_sampler(r, e);
+        st = sampling_open(&r->sampler, &r->s, &r->ids, e);
     r->s.load_us = now_us() - start;
     return st;
 }

@@ -397,6 +397,11 @@ struct tensor *op_cont(struct graph *g, struct tensor *x)
     return finish(g, make(g, OP_CONT, 1, x, NULL, NULL, NULL));
 }
 
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b)
+{
+    return finish(g, make(g, OP_CONCAT, 2, a, b, NULL, NULL));
+}
+
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids)
 {
     return finish(g, make(g, OP_GET_ROWS, 2, a, ids, NULL, NULL));
@@ -415,6 +420,11 @@ struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b)
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b)
 {
     return finish(g, make(g, OP_MUL, 2, a, b, NULL, NULL));
+}
+
+struct tensor *op_div(struct graph *g, struct tensor *a, struct tensor *b)
+{
+    return finish(g, make(g, OP_DIV, 2, a, b, NULL, NULL));
 }
 
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias)
@@ -493,13 +503,70 @@ struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x)
     return finish(g, make(g, OP_MUL_MAT, 2, w, x, NULL, NULL));
 }
 
-struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale, float softcap)
+struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi)
 {
-    struct param_flash_attn p = {.scale = scale, .softcap = softcap};
-    struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
+    struct param_clamp p = {.lo = lo, .hi = hi};
+    struct tensor *t = make(g, OP_CLAMP, 1, x, NULL, NULL, NULL);
 
     if (t)
         op_param_set(t, &p);
+    return finish(g, t);
+}
+
+struct tensor *op_soft_max(struct graph *g, struct tensor *x)
+{
+    return finish(g, make(g, OP_SOFT_MAX, 1, x, NULL, NULL, NULL));
+}
+
+struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p)
+{
+    struct tensor *t = make(g, OP_TOP_K, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, p);
+    return finish(g, t);
+}
+
+struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids)
+{
+    return finish(g, make(g, OP_PICK, 2, x, ids, NULL, NULL));
+}
+
+struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x,
+                             struct tensor *ids)
+{
+    return finish(g, make(g, OP_MUL_MAT_ID, 3, w, x, ids, NULL));
+}
+
+struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids)
+{
+    return finish(g, make(g, OP_ADD_ID, 3, x, b, ids, NULL));
+}
+
+struct tensor *op_shares(struct graph *g, struct tensor *x, float floor)
+{
+    struct param_shares p = {.floor = floor};
+    struct tensor *t = make(g, OP_SHARES, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
+struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
+{
+    return finish(g, make(g, OP_MIX, 1, x, w, NULL, NULL));
+}
+
+struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
+                             struct tensor *mask, struct tensor *sinks,
+                             const struct param_flash_attn *p)
+{
+    struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
+
+    if (t) {
+        t->src[4] = sinks;
+        op_param_set(t, p);
+    }
     return finish(g, t);
 }

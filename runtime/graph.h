@@ -99,10 +99,12 @@ struct tensor *op_permute(struct graph *g, struct tensor *x, const int axis[4]);
 struct tensor *op_transpose(struct graph *g, struct tensor *x);
 
 struct tensor *op_cont(struct graph *g, struct tensor *x);
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids);
 struct tensor *op_set_rows(struct graph *g, struct tensor *a, struct tensor *x, struct tensor *ids);
 struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b);
+struct tensor *op_div(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias);
 struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap);
 struct tensor *op_unary(struct graph *g, struct tensor *x, enum unary_kind kind);
@@ -112,7 +114,15 @@ struct tensor *op_rope(struct graph *g, struct tensor *x, struct tensor *pos, st
                        const struct param_rope *r);
 struct tensor *op_glu(struct graph *g, struct tensor *a, struct tensor *b, enum glu_kind kind);
 struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x);
+struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi);
+struct tensor *op_soft_max(struct graph *g, struct tensor *x);
+struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p);
+struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids);
+struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x, struct tensor *ids);
+struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids);
+struct tensor *op_shares(struct graph *g, struct tensor *x, float floor);
+struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale, float softcap);
+                             struct tensor *mask, struct tensor *sinks, const struct param_flash_attn *p);
 
 #endif

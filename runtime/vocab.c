@@ -53,6 +53,7 @@ static const struct marker markers[] = {
     {"<|calls|>", false, false},
     {"<|flush|>", false, false},
     {"<turn|>", false, false},
+    {"<|tool_response>", false, false},
     {"[e~[", false, false},
     {"<|eot|>", false, true},
     {"<|end_of_turn|>", false, true},
@@ -296,6 +297,13 @@ static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e
         st = gguf_get_bool(g, KEY("add_space_prefix"), false, &v->add_space_prefix, e);
     if (st)
         return st;
+    if (v->always_bos && !v->add_bos) {
+        log_warn(
+            "key '" KEY("add_bos_token") "' is false, but models with pre-tokenizer '%s' need a "
+                                         "BOS token in front; it is added",
+            v->pre);
+        v->add_bos = true;
+    }
     v->add_space_prefix &=
         k->add_space_prefix; /* byte-level BPE has no such rule, some files say so */
     if (v->add_bos && v->bos == VOCAB_NONE)

@@ -36,13 +36,21 @@ enum status decoder_check_dense(const struct hparams *hp, const struct gguf *g, 
     return decoder_refuse(g, "expert_count", "mixtures of experts", e);
 }
 
+enum status decoder_keys_experts(struct hparams *hp, const struct gguf *g, struct err *e)
+{
+    struct gguf_str name = {0};
+    char arch[64];
+    enum status st = gguf_get_str(g, "general.architecture", true, &name, e);
+
+    snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.p ? name.p : "");
+    return st ? st : hparams_read_experts(hp, g, arch, e);
+}
+
 enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g, struct err *e)
 {
-    enum status st = decoder_check_dense(hp, g, e);
     char key[128];
+    enum status st = arch_key(g, "rope.scaling.type", key, e);
 
-    if (!st)
-        st = arch_key(g, "rope.scaling.type", key, e);
     if (!st && hp->rope_scaling == ROPE_SCALING_LONGROPE &&
         !gguf_find_tensor(g, "rope_freqs.weight") &&
         (!gguf_find_tensor(g, "rope_factors_long.weight") ||
@@ -52,6 +60,14 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
                      "'rope_factors_short.weight' is missing",
                      key);
     return st;
+}
+
+enum status decoder_check_dense_factors(const struct hparams *hp, const struct gguf *g,
+                                        struct err *e)
+{
+    enum status st = decoder_check_dense(hp, g, e);
+
+    return st ? st : decoder_check_factors(hp, g, e);
 }
 
 /* ---- graph ---- */
@@ -81,13 +97,17 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
-        .mask = input_mask(b->in, b->g, b->f),
+        .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f)
+                             : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
+        .max_bias = d->alibi,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
+        .clamp_qkv = d->clamp_qkv,
         .q_scale = d->q_scale,
         .norm = d->norm,
         .norm_after_rope = d->norm_after_rope,
+        .unit_norm = d->unit_norm,
     };
 
     block_rope_params(&in.rope, hp, d->rope_neox ? ROPE_NEOX : b->m->arch->rope);
@@ -97,7 +117,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
 static bool has_windows(const struct hparams *hp)
 {
     for (uint32_t il = 0; il < hp->n_layer; il++) {
-        if (hp->windowed[il])
+        if (hp->layer[il].windowed)
             return true;
     }
     return false;
@@ -113,8 +133,10 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
         return in;
     in.mask = input_window_mask(b->in, b->g, b->f);
     in.rope.base = b->m->hp.rope_base_window;
-    if (d->window_unscaled)
-        in.rope.freq_scale = 1;
+    if (d->window_unscaled) {
+        in.rope.freq_scale = in.rope.attn_factor = 1;
+        in.rope.ext_factor = 0;
+    }
     return in;
 }
 
@@ -129,6 +151,25 @@ static struct tensor *embed(struct build *b, const struct decoder *d,
     if (w->pos_embd)
         x = op_add(b->g, x, op_get_rows(b->g, w->pos_embd, input_pos(b->in, b->g, b->f)));
     return named(x, "embd");
+}
+
+static struct tensor *attention(struct build *b, const struct block_attn_in *in, struct tensor *x,
+                                uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+
+    return l->latent.kv_a ? block_latent(b, &l->latent, in, x, il)
+                          : block_attn(b, &l->attn, in, x, il);
+}
+
+static struct tensor *network(struct build *b, const struct decoder *d, struct tensor *x,
+                              uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+
+    if (b->m->hp.layer[il].experts)
+        return block_experts(b, &l->experts, &d->experts, x, il);
+    return block_ffn(b, &l->ffn, d->act, x, il);
 }
 
 static bool is_last(const struct build *b, uint32_t il)
@@ -149,7 +190,7 @@ static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
 
     if (l->attn_norm_2)
         y = norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il);
-    y = block_attn(b, &l->attn, in, y, il);
+    y = attention(b, in, y, il);
     if (l->ffn_norm)
         z = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
     if (is_last(b, il)) {
@@ -157,7 +198,7 @@ static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
         y = op_get_rows(b->g, y, ids);
         z = op_get_rows(b->g, z, ids);
     }
-    z = block_ffn(b, &l->ffn, d->act, z, il);
+    z = network(b, d, z, il);
     return op_add(b->g, op_add(b->g, z, y), x);
 }
 
@@ -168,7 +209,7 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
     const struct decoder_layer *l = arch_layer(b->m, il);
     struct tensor *y = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
-    y = block_attn(b, &l->attn, in, y, il);
+    y = attention(b, in, y, il);
     if (is_last(b, il)) { /* what follows works row by row: leave out rows nobody reads */
         y = op_get_rows(b->g, y, ids);
         x = op_get_rows(b->g, x, ids);
@@ -176,7 +217,7 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
     y = norm(b, d, y, l->attn_post_norm, NULL, "attn_post_norm", il);
     x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
     y = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
-    y = block_ffn(b, &l->ffn, d->act, y, il);
+    y = network(b, d, y, il);
     y = norm(b, d, y, l->ffn_post_norm, NULL, "ffn_post_norm", il);
     return op_add(b->g, scaled(b, y, d->residual_scale), x);
 }
@@ -190,7 +231,10 @@ static void store_only(struct build *b, const struct decoder *d, const struct bl
                            ? norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
                            : norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
-    block_attn_store(b, &l->attn, in, y, il);
+    if (l->latent.kv_a)
+        block_latent_store(b, &l->latent, in, y, il);
+    else
+        block_attn_store(b, &l->attn, in, y, il);
 }
 
 static void logits(struct build *b, const struct decoder *d, struct tensor *x)
@@ -214,10 +258,12 @@ void decoder_build(struct build *b, const struct decoder *d)
     if (b->f->n_outputs)
         ids = input_out_ids(b->in, b->g, b->f);
     for (uint32_t il = 0; il < hp->n_layer; il++) {
-        struct block_attn_in in = hp->windowed[il] ? local : global;
+        struct block_attn_in in = hp->layer[il].windowed ? local : global;
 
         in.no_rope = (d->no_rope_step && (il + 1) % d->no_rope_step == 0) ||
-                     (d->rope_windows_only && !hp->windowed[il]);
+                     (d->rope_windows_only && !hp->layer[il].windowed);
+        if (d->scale_unrotated && !in.no_rope)
+            in.q_scale = NULL;
         if (is_last(b, il) && !b->f->n_outputs) {
             store_only(b, d, &in, x, il);
             return;

@@ -82,9 +82,10 @@ static void ref_binary(const struct tensor *t, double *out, double *size)
     {
         double x = ref_at(t->src[0], i0, i1, i2, i3);
         double y = ref_at(b, i0 % b->ne[0], i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]);
-        *out++ = t->op == OP_ADD ? x + y : x * y;
+        *out = t->op == OP_ADD ? x + y : t->op == OP_MUL ? x * y : x / y;
         if (size)
-            *size++ = t->op == OP_ADD ? fabs(x) + fabs(y) : fabs(x * y);
+            *size++ = t->op == OP_ADD ? fabs(x) + fabs(y) : fabs(*out);
+        out++;
     }
 }
 
@@ -124,10 +125,18 @@ static void ref_glu(const struct tensor *t, double *out, double *size)
     EACH(t)
     {
         double a = ref_at(t->src[0], i0, i1, i2, i3), b = ref_at(t->src[1], i0, i1, i2, i3);
-        double u = p.kind == GLU_SWIGLU ? a : 2 * sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a);
+        double u = 2 * sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a);
+        if (p.kind == GLU_SWIGLU_OAI) {
+            a = fmin(a, 7);
+            b = fmax(-7, fmin(b, 7)) + 1;
+        }
+        if (p.kind != GLU_GEGLU)
+            u = p.kind == GLU_SWIGLU ? a : a * 1.702;
         *out = a / (1 + exp(-u)) * b; /* 1/2 (1 + tanh(u / 2)) = 1 / (1 + exp(-u)) */
         if (size) /* an error of u is one of exp(u), magnified by u, where u is computed */
-            *size++ = fabs(*out) * (p.kind == GLU_SWIGLU ? 1 : 1 + fabs(u));
+            *size++ =
+                fabs(*out) * (p.kind == GLU_SWIGLU ? 1 : 1 + fabs(u)) +
+                (p.kind == GLU_SWIGLU_OAI ? fabs(a / (1 + exp(-u))) : 0); /* b + 1 may cancel */
         out++;
     }
 }
@@ -161,7 +170,8 @@ static void ref_unary(const struct tensor *t, double *out, double *size)
 
         *out = ref_unary_at(p.kind, x);
         if (size) /* as in ref_glu */
-            *size++ = fabs(*out) * (p.kind == UNARY_GELU ? 1 + 2 * fabs(x + 0.044715 * x * x * x) : 1);
+            *size++ =
+                fabs(*out) * (p.kind == UNARY_GELU ? 1 + 2 * fabs(x + 0.044715 * x * x * x) : 1);
         out++;
     }
 }
@@ -252,6 +262,14 @@ static void ref_rope(const struct tensor *t, double *out, double *size)
     }
 }
 
+static void ref_concat(const struct tensor *t, double *out)
+{
+    int64_t n = t->src[0]->ne[0];
+
+    EACH(t)
+    *out++ = i0 < n ? ref_at(t->src[0], i0, i1, i2, i3) : ref_at(t->src[1], i0 - n, i1, i2, i3);
+}
+
 static void ref_rows(const struct tensor *t, double *out)
 {
     const struct tensor *a = t->src[0];
@@ -272,9 +290,199 @@ static void ref_rows(const struct tensor *t, double *out)
         }
 }
 
+static void ref_clamp(const struct tensor *t, double *out, double *size)
+{
+    struct param_clamp p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        *out++ = fmin((double)p.hi, fmax((double)p.lo, ref_at(t->src[0], i0, i1, i2, i3)));
+        if (size)
+            *size++ = 0;
+    }
+}
+
+static void ref_soft_max(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double max = -INFINITY, sum = 0, x = ref_at(t->src[0], i0, i1, i2, i3);
+
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            max = fmax(max, ref_at(t->src[0], k, i1, i2, i3));
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            sum += exp(ref_at(t->src[0], k, i1, i2, i3) - max);
+        *out = exp(x - max) / sum;
+        if (size) /* the difference is rounded */
+            *size++ = *out * (1 + fabs(x - max));
+        out++;
+    }
+}
+
+static void ref_shares(const struct tensor *t, double *out, double *size)
+{
+    struct param_shares p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double sum = 0;
+
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            sum += ref_at(t->src[0], k, i1, i2, i3);
+        *out = ref_at(t->src[0], i0, i1, i2, i3) / fmax(sum, (double)p.floor);
+        if (size)
+            *size++ = fabs(*out);
+        out++;
+    }
+}
+
+/* ---- mixtures of experts ---- */
+
+static int64_t ref_id(const struct tensor *ids, int64_t j, int64_t tok)
+{
+    return (int64_t)ref_at(ids, j, tok, 0, 0);
+}
+
+/* What the largest two of [from, from + n) of row r add up to, by sorting. */
+static double ref_best_two(const struct tensor *x, int64_t from, int64_t n, int64_t r)
+{
+    double v[512];
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i;
+        double a = ref_at(x, from + i, r, 0, 0);
+        for (; at > 0 && v[at - 1] < a; at--)
+            v[at] = v[at - 1];
+        v[at] = a;
+    }
+    return n > 1 ? v[0] + v[1] : v[0];
+}
+
+/* Does group g of row r take part? Fewer than n_group_used are better. */
+static bool ref_open(const struct tensor *x, const struct param_top_k *p, int64_t g, int64_t r)
+{
+    int64_t each = x->ne[0] / p->n_group, better = 0;
+    double own = ref_best_two(x, g * each, each, r);
+
+    for (int64_t o = 0; o < p->n_group; o++) {
+        double other = ref_best_two(x, o * each, each, r);
+        better += other > own || (other == own && o < g);
+    }
+    return better < p->n_group_used;
+}
+
+/* An element's place is the number of those that come before it. */
+static void ref_top_k(const struct tensor *t, double *out)
+{
+    const struct tensor *x = t->src[0];
+    int64_t n = x->ne[0];
+    struct param_top_k p;
+
+    op_param_get(t, &p);
+    for (int64_t r = 0; r < t->ne[1]; r++) {
+        bool open[512];
+
+        for (int64_t i = 0; i < n; i++)
+            open[i] =
+                !p.n_group ||
+                (i % (n / p.n_group) == 0 ? ref_open(x, &p, i / (n / p.n_group), r) : open[i - 1]);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t before = 0;
+
+            for (int64_t j = 0; j < n; j++) {
+                double a = ref_at(x, j, r, 0, 0), b = ref_at(x, i, r, 0, 0);
+                before += open[j] && (a > b || (a == b && j < i));
+            }
+            if (open[i] && before < p.k)
+                out[r * p.k + before] = (double)i;
+        }
+    }
+}
+
+static void ref_pick(const struct tensor *t, double *out)
+{
+    EACH(t)
+    *out++ = ref_at(t->src[0], ref_id(t->src[1], i0, i1), i1, 0, 0);
+}
+
+static void ref_add_id(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double a = ref_at(t->src[0], i0, i1, i2, 0);
+        double b = ref_at(t->src[1], i0, ref_id(t->src[2], i1, i2), 0, 0);
+        *out++ = a + b;
+        if (size)
+            *size++ = fabs(a) + fabs(b);
+    }
+}
+
+static void ref_mix(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double sum = 0, mag = 0;
+
+        for (int64_t j = 0; j < t->src[0]->ne[1]; j++) {
+            double a = ref_at(t->src[0], i0, j, i1, 0);
+            a *= t->src[1] ? ref_at(t->src[1], j, i1, 0, 0) : 1;
+            sum += a;
+            mag += fabs(a);
+        }
+        *out++ = sum;
+        if (size)
+            *size++ = mag;
+    }
+}
+
+static void ref_mul_mat_id(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *w = t->src[0], *x = t->src[1];
+    double *rw = malloc((size_t)(w->ne[0] + 1) * sizeof *rw);
+    double *rx = malloc((size_t)(w->ne[0] + 1) * sizeof *rx);
+
+    EACH(t)
+    {
+        double sum = 0, mag = 0;
+
+        ref_row(w, i0, ref_id(t->src[2], i1, i2), 0, rw);
+        if (i0 == 0)
+            ref_row(x, x->ne[1] == 1 ? 0 : i1, i2, 0, rx);
+        for (int64_t k = 0; k < w->ne[0]; k++) {
+            sum += rw[k] * rx[k];
+            mag += fabs(rw[k] * rx[k]);
+        }
+        *out++ = sum;
+        if (size)
+            *size++ = mag;
+    }
+    free(rw);
+    free(rx);
+}
+
+/*
+ * ALiBi: the slopes of n heads, n a power of two, are a geometric sequence with ratio and first element
+ * 2^(-max_bias / n). Of other n the first p (the power of two below) are as of p heads, the others every
+ * second one, from the first on, as of 2 p heads.
+ */
+static double ref_slope(double max_bias, int64_t n, int64_t h)
+{
+    int64_t p = 1;
+
+    for (int64_t i = 2; i <= n; i *= 2)
+        p = i;
+    if (max_bias == 0)
+        return 1;
+    return h < p ? pow(pow(2, -max_bias / (double)p), (double)(h + 1))
+                 : pow(pow(2, -max_bias / (double)(2 * p)), (double)(2 * (h - p) + 1));
+}
+
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    const struct tensor *sinks = t->src[4];
     int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
     double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
     struct param_flash_attn p;
@@ -282,7 +490,8 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
     op_param_get(t, &p);
     for (int64_t tok = 0; tok < q->ne[2]; tok++)
         for (int64_t h = 0; h < q->ne[1]; h++) {
-            double max = -INFINITY, sum = 0;
+            double sink = sinks ? ref_at(sinks, h, 0, 0, 0) : -INFINITY, max = sink, sum;
+            double slope = ref_slope((double)p.max_bias, q->ne[1], h);
             for (int64_t j = 0; j < n_kv; j++) {
                 double m = ref_at(mask, j, tok, 0, 0), s = 0;
                 for (int64_t i = 0; i < q->ne[0] && m != -INFINITY; i++)
@@ -290,9 +499,10 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
                 s *= (double)p.scale;
                 if (p.softcap > 0)
                     s = (double)p.softcap * tanh(s / (double)p.softcap);
-                w[j] = m == -INFINITY ? m : s + m;
+                w[j] = m == -INFINITY ? m : s + slope * m;
                 max = fmax(max, w[j]);
             }
+            sum = sink == -INFINITY ? 0 : exp(sink - max);
             for (int64_t j = 0; j < n_kv; j++) {
                 w[j] = w[j] == -INFINITY ? 0 : exp(w[j] - max);
                 sum += w[j];
@@ -320,6 +530,7 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_ADD:
     case OP_MUL:
+    case OP_DIV:
         ref_binary(t, out, size);
         break;
     case OP_SCALE:
@@ -330,6 +541,34 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_GLU:
         ref_glu(t, out, size);
+        break;
+    case OP_CLAMP:
+        ref_clamp(t, out, size);
+        break;
+    case OP_SOFT_MAX:
+        ref_soft_max(t, out, size);
+        break;
+    case OP_SHARES:
+        ref_shares(t, out, size);
+        break;
+    case OP_MIX:
+        ref_mix(t, out, size);
+        break;
+    case OP_ADD_ID:
+        ref_add_id(t, out, size);
+        break;
+    case OP_MUL_MAT_ID:
+        ref_mul_mat_id(t, out, size);
+        break;
+    case OP_TOP_K:
+    case OP_PICK:
+    case OP_CONCAT:
+        if (size)
+            memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
+        if (t->op == OP_CONCAT)
+            ref_concat(t, out);
+        else
+            (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
         break;
     case OP_UNARY:
         ref_unary(t, out, size);

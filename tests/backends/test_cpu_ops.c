@@ -244,12 +244,12 @@ static void test_far_rows(void **state)
 static const int64_t widths[] = {1, 3, 8, 33, 64, 577};
 #define N_WIDTH (sizeof widths / sizeof widths[0])
 
-static void test_add_mul(void **state)
+static void test_add_mul_div(void **state)
 {
     (void)state;
     if (!dev)
         skip();
-    for (enum op op = OP_ADD; op <= OP_MUL; op++)
+    for (enum op op = OP_ADD; op <= OP_DIV; op++)
         for (size_t i = 0; i < N_WIDTH; i++) {
             int64_t n = widths[i];
             struct tensor *a = fx_random(fx_tensor(DT_F32, n, 6, 2, 2, 12), 3);
@@ -310,7 +310,7 @@ static void test_glu(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int kind = GLU_SWIGLU; kind <= GLU_GEGLU; kind++)
+    for (int kind = 0; kind < GLU_COUNT; kind++)
         for (size_t i = 0; i < 4 * N_WIDTH; i++) {
             int64_t n = widths[i / 4];
             struct tensor *a = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), scales[i % 4]);
@@ -367,6 +367,179 @@ static void test_norm(void **state)
         check_threads(y);
         check(fx_op(OP_NORM, &p, 4, x, w, NULL, NULL), 4);
         check(fx_op(OP_NORM, &p, 4, x, NULL, NULL, NULL), 4);
+        fx_end();
+    }
+}
+
+static void test_clamp_soft_max(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 3 * N_WIDTH; i++) {
+        struct tensor *x = fx_tensor(DT_F32, widths[i / 3], 5, 2, 1, 8), *y;
+
+        fx_random(x, i % 3 == 0 ? 1 : i % 3 == 1 ? 30 : 3e38f);
+        y = fx_op(OP_CLAMP, &(struct param_clamp){-0.5f, 8}, 8, x, NULL, NULL, NULL);
+        check(y, 0);
+        y = fx_op(OP_SOFT_MAX, NULL, 0, x, NULL, NULL, NULL);
+        check(y, 4);
+        check_threads(y);
+        fx_end();
+    }
+}
+
+/* ---- mixtures of experts ---- */
+
+static void test_top_k(void **state)
+{
+    static const struct {
+        int n;
+        struct param_top_k p;
+    } cases[] = {{1, {1, 0, 0}},  {6, {2, 0, 0}},   {6, {6, 0, 0}},
+                 {60, {4, 0, 0}}, {256, {8, 8, 4}}, {6, {2, 3, 1}}};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int ties = 0; ties < 2; ties++) {
+            struct tensor *x = fx_random(fx_tensor(DT_F32, cases[i].n, 7, 1, 1, 4), 4), *y;
+
+            for (int j = 0; j < 7 * cases[i].n && ties; j++)
+                *fx_f32(x, j / 7, j % 7) = roundf(*fx_f32(x, j / 7, j % 7));
+            y = fx_op(OP_TOP_K, &cases[i].p, sizeof cases[i].p, x, NULL, NULL, NULL);
+            check(y, 0);
+            check_threads(y);
+            fx_end();
+        }
+}
+
+/* NaN never keeps a number out, and all places differ whatever the row holds. */
+static void test_top_k_nan(void **state)
+{
+    struct tensor *x, *y;
+    int32_t *id;
+
+    (void)state;
+    if (!dev)
+        skip();
+    x = fx_tensor(DT_F32, 4, 2, 1, 1, 0);
+    memcpy(x->data, (float[]){NAN, 1, NAN, -2, NAN, NAN, NAN, NAN}, 32);
+    y = fx_op(OP_TOP_K, &(struct param_top_k){3, 0, 0}, 12, x, NULL, NULL, NULL);
+    fx_run(dev, y, 0);
+    id = y->data;
+    assert_true(id[0] == 1 && id[1] == 3 && id[2] == 0);
+    assert_true(id[3] == 0 && id[4] == 1 && id[5] == 2);
+    fx_end();
+}
+
+/* Experts of n_tok tokens, no token the same twice. */
+static struct tensor *expert_ids(int n_used, int n_tok, int n_expert)
+{
+    struct tensor *ids = fx_tensor(DT_I32, n_used, n_tok, 1, 1, 8);
+
+    for (int t = 0; t < n_tok; t++) {
+        int first = (int)(fx_u32() % (unsigned)n_expert);
+        for (int j = 0; j < n_used; j++)
+            *(int32_t *)fx_f32(ids, j, t) = (first + 2 * j) % n_expert;
+    }
+    return ids;
+}
+
+static void mul_mat_id_case(enum dtype type, int64_t n_k, int n_tok, bool each)
+{
+    struct tensor *w = fx_random(fx_tensor(type, n_k, 37, 5, 1, 0), 1);
+    struct tensor *x = fx_random(fx_tensor(DT_F32, n_k, each ? 2 : 1, n_tok, 1, 4), 1), *y;
+    struct tensor *ids = expert_ids(2, n_tok, 5);
+
+    y = fx_op(OP_MUL_MAT_ID, NULL, 0, w, x, ids, NULL);
+    check(y, (double)((n_k < 768 ? n_k : 768) / 2 + n_k / 768) + 16);
+    check_threads(y);
+    for (int t = 0; t < n_tok; t++) /* the bits of the plain product with that expert */
+        for (int j = 0; j < 2; j++) {
+            struct tensor *one = part(w, 0, 37), *col = part(x, each ? j : 0, 1), *want;
+            int32_t id = *(int32_t *)fx_f32(ids, j, t);
+
+            one->data = (char *)w->data + (size_t)id * w->nb[2];
+            one->ne[2] = col->ne[2] = 1;
+            col->data = (char *)col->data + (size_t)t * x->nb[2];
+            want = fx_op(OP_MUL_MAT, NULL, 0, one, col, NULL, NULL);
+            fx_run(dev, want, 0);
+            assert_memory_equal((char *)y->data + (size_t)t * y->nb[2] + (size_t)j * y->nb[1],
+                                want->data, 37 * sizeof(float));
+        }
+    fx_end();
+}
+
+static void test_mul_mat_id(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (uint32_t t = 0; t < DT_COUNT; t++) {
+        int64_t block = dtype_known(t) ? dtype_info((enum dtype)t)->block : 0;
+        if (!block)
+            continue;
+        mul_mat_id_case((enum dtype)t, block < 32 ? 32 : block, 1, true);
+        mul_mat_id_case((enum dtype)t, 1024, 9, false);
+    }
+    mul_mat_id_case(DT_F32, 7, 150, true); /* more than one tile of columns */
+    mul_mat_id_case(DT_Q4_K, 256, 150, false);
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_WIDTH; i++) {
+        struct tensor *x = fx_random(fx_tensor(DT_F32, widths[i], 3, 6, 1, 8), 2);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, widths[i], 8, 1, 1, 4), 2);
+        struct tensor *w = fx_random(fx_tensor(DT_F32, 3, 6, 1, 1, 8), 1), *y;
+        struct tensor *probs = fx_random(fx_tensor(DT_F32, 8, 6, 1, 1, 0), 1);
+        struct tensor *ids = expert_ids(3, 6, 8);
+
+        y = fx_op(OP_ADD_ID, NULL, 0, x, b, ids, NULL);
+        check(y, 1);
+        check_threads(y);
+        y = fx_op(OP_MIX, NULL, 0, x, w, NULL, NULL);
+        check(y, 6);
+        check_threads(y);
+        check(fx_op(OP_MIX, NULL, 0, x, NULL, NULL, NULL), 4);
+        check(fx_op(OP_PICK, NULL, 0, probs, ids, NULL, NULL), 0);
+        for (int64_t j = 0; j < 48; j++) /* shares are of what is not below 0 */
+            *fx_f32(probs, j % 8, j / 8) = fabsf(*fx_f32(probs, j % 8, j / 8));
+        y = fx_op(OP_SHARES, &(struct param_shares){i % 2 ? 1e-4f : 10}, 4, probs, NULL, NULL,
+                  NULL);
+        check(y, 10);
+        check_threads(y);
+        fx_end();
+    }
+}
+
+/* An expert that is not there fails the job by name. */
+static void test_bad_experts(void **state)
+{
+    static const int32_t bad[] = {-1, 5, INT32_MAX, INT32_MIN};
+    struct err e;
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 4; i++) {
+        struct tensor *w = fx_tensor(DT_F32, 8, 4, 5, 1, 0), *b = fx_tensor(DT_F32, 8, 5, 1, 1, 0);
+        struct tensor *x = fx_tensor(DT_F32, 8, 2, 3, 1, 0), *p = fx_tensor(DT_F32, 5, 3, 1, 1, 0);
+        struct tensor *ids = expert_ids(2, 3, 5);
+        struct tensor *y[] = {fx_op(OP_MUL_MAT_ID, NULL, 0, w, x, ids, NULL),
+                              fx_op(OP_ADD_ID, NULL, 0, x, b, ids, NULL),
+                              fx_op(OP_PICK, NULL, 0, p, ids, NULL, NULL)};
+
+        *(int32_t *)fx_f32(ids, 1, 2) = bad[i];
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(fx_try(dev, y[k], 0, &e), ST_MODEL);
+            assert_non_null(strstr(e.msg, "is not in 0..4"));
+        }
         fx_end();
     }
 }
@@ -534,6 +707,23 @@ static void test_bad_rows(void **state)
         }
 }
 
+static void test_concat(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_WIDTH; i++) {
+        struct tensor *a = fx_random(fx_tensor(DT_F32, widths[i], 5, 2, 3, 8), 1);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, 7, 5, 2, 3, 4), 1), *y;
+
+        y = fx_op(OP_CONCAT, NULL, 0, a, b, NULL, NULL);
+        check(y, 0);
+        check_threads(y);
+        check(fx_op(OP_CONCAT, NULL, 0, b, a, NULL, NULL), 0);
+        fx_end();
+    }
+}
+
 static void test_cont(void **state)
 {
     (void)state;
@@ -598,12 +788,25 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
     return v;
 }
 
-static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
-                           struct tensor *mask, float softcap)
-{
-    struct param_flash_attn p = {1 / sqrtf((float)q->ne[0]), softcap};
+/* Bits of `how`: a softcap, ALiBi, sinks. */
+enum { CAP = 1, ALIBI = 2, SINKS = 4, N_HOW = 8 };
 
-    return fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
+static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
+                           struct tensor *mask, int how)
+{
+    struct param_flash_attn p = {.scale = 1 / sqrtf((float)q->ne[0]),
+                                 .softcap = how & CAP ? 0.75f : 0.0f,
+                                 .max_bias = how & ALIBI ? 8.0f : 0.0f};
+    struct tensor *t = fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
+    struct err e;
+
+    if (how & SINKS) {
+        t->src[4] = fx_tensor(DT_F32, q->ne[1], 1, 1, 1, 0);
+        for (int64_t h = 0; h < q->ne[1]; h++) /* below, among and above the scores, none at all */
+            *fx_f32(t->src[4], h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
+        assert_int_equal(op_shape(t, &e), ST_OK);
+    }
+    return t;
 }
 
 static const struct attn_shape attn_shapes[] = {
@@ -619,12 +822,12 @@ static void test_attn(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (size_t i = 0; i < 2 * N_ATTN; i++) {
-        const struct attn_shape *s = &attn_shapes[i / 2];
+    for (size_t i = 0; i < N_HOW * N_ATTN; i++) {
+        const struct attn_shape *s = &attn_shapes[i / N_HOW];
         struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
         struct tensor *y =
             attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
-                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), i % 2 ? 0.75f : 0);
+                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
         check(y, 60);
         check_threads(y);
         fx_end();
@@ -637,9 +840,9 @@ static void test_attn_invariance(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (size_t i = 0; i < N_ATTN; i++) {
-        struct attn_shape s = attn_shapes[i], padded = s;
-        float cap = i % 2 ? 1.5f : 0;
+    for (size_t i = 0; i < 2 * N_ATTN; i++) {
+        struct attn_shape s = attn_shapes[i / 2], padded = s;
+        int how = i % 2 ? CAP | ALIBI | SINKS : 0;
         struct tensor *q = fx_random(fx_tensor(DT_F32, s.d, s.n_head, s.n_tok, 1, 8), 3);
         struct tensor *k, *v, *mask, *wide, *y, *one;
 
@@ -662,17 +865,17 @@ static void test_attn_invariance(void **state)
                 else
                     memcpy(p, &(uint16_t){0xfc00}, 2);
             }
-        one = attn(q, k, v, wide, cap);
+        one = attn(q, k, v, wide, how);
         fx_run(dev, one, 0);
         k->ne[2] = v->ne[2] = s.n_kv;
-        y = attn(q, k, v, mask, cap);
+        y = attn(q, k, v, mask, how);
         fx_run(dev, y, 0);
         assert_memory_equal(one->data, y->data, tensor_bytes(y));
         for (int t = 0; t < s.n_tok; t++) {
             struct tensor *q1 = part(q, 0, s.n_head), *m1 = part(mask, t, 1);
             q1->data = (char *)q->data + (size_t)t * q->nb[2];
             q1->ne[2] = 1;
-            one = attn(q1, k, v, m1, cap);
+            one = attn(q1, k, v, m1, how);
             fx_run(dev, one, 0);
             assert_memory_equal(one->data, (char *)y->data + (size_t)t * y->nb[2],
                                 tensor_bytes(one));
@@ -682,38 +885,39 @@ static void test_attn_invariance(void **state)
 }
 
 /*
- * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one
- * nothing.
+ * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one nothing; a
+ * sink that is NaN spoils its head alone.
  */
 static void test_attn_masked(void **state)
 {
-    const struct attn_shape s = {16, 16, 2, 1, 100, 3, DT_F32, DT_F32};
-    struct tensor *q, *k, *v, *mask, *y;
-
     (void)state;
     if (!dev)
         skip();
-    q = fx_random(fx_tensor(DT_F32, 16, 2, 3, 1, 0), 1);
-    k = kv_of(DT_F32, 16, 1, 100);
-    v = kv_of(DT_F32, 16, 1, 100);
-    mask = fx_tensor(DT_F32, 100, 3, 1, 1, 0);
-    for (int j = 0; j < 100; j++) {
-        *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
-        *fx_f32(mask, j, 1) = -INFINITY;
-        *fx_f32(mask, j, 2) = 0;
+    for (int how = 0; how < N_HOW; how++) {
+        struct tensor *q = fx_random(fx_tensor(DT_F32, 16, 2, 3, 1, 0), 1), *y;
+        struct tensor *k = kv_of(DT_F32, 16, 1, 100), *v = kv_of(DT_F32, 16, 1, 100);
+        struct tensor *mask = fx_tensor(DT_F32, 100, 3, 1, 1, 0);
+
+        for (int j = 0; j < 100; j++) {
+            *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
+            *fx_f32(mask, j, 1) = -INFINITY;
+            *fx_f32(mask, j, 2) = 0;
+        }
+        y = attn(q, k, v, mask, how);
+        check(y, 60);
+        *(float *)((char *)v->data + 70 * v->nb[2]) = INFINITY;
+        *(float *)((char *)k->data + 80 * k->nb[2]) = NAN;
+        if (how & SINKS)
+            *fx_f32(y->src[4], 1, 0) = NAN;
+        fx_run(dev, y, 0);
+        for (int i = 0; i < 16; i++) {
+            assert_true(isfinite(((float *)y->data)[i]));
+            assert_true(isnan(((float *)y->data)[16 + i]) == ((how & SINKS) != 0));
+            assert_true(((float *)y->data)[32 + i] == 0);
+            assert_true(isnan(((float *)y->data)[64 + i]));
+        }
+        fx_end();
     }
-    y = attn(q, k, v, mask, 0);
-    check(y, 60);
-    *(float *)((char *)v->data + 70 * v->nb[2]) = INFINITY;
-    *(float *)((char *)k->data + 80 * k->nb[2]) = NAN;
-    fx_run(dev, y, 0);
-    for (int i = 0; i < 16; i++) {
-        assert_true(isfinite(((float *)y->data)[i]));
-        assert_true(((float *)y->data)[32 + i] == 0);
-        assert_true(isnan(((float *)y->data)[64 + i]));
-    }
-    (void)s;
-    fx_end();
 }
 
 /* ---- the table itself ---- */
@@ -721,10 +925,11 @@ static void test_attn_masked(void **state)
 /* Every op that computes something is supported and tested above; its kernels have names. */
 static void test_table(void **state)
 {
-    static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,
-                                     OP_MUL,  OP_SCALE,    OP_GLU,        OP_RMS_NORM,
-                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP,
-                                     OP_NORM, OP_UNARY};
+    static const enum op tested[] = {
+        OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,     OP_MUL,  OP_SCALE, OP_GLU,   OP_RMS_NORM,
+        OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP, OP_NORM, OP_UNARY, OP_CLAMP, OP_SOFT_MAX,
+        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K,    OP_CONCAT,
+        OP_DIV};
 
     (void)state;
     if (!dev)
@@ -805,18 +1010,25 @@ int main(int argc, char **argv)
         test_mul_mat_planes,
         test_mul_mat_extremes,
         test_far_rows,
-        test_add_mul,
+        test_add_mul_div,
         test_scale,
         test_softcap,
         test_glu,
         test_unary,
         test_norm,
+        test_clamp_soft_max,
+        test_top_k,
+        test_top_k_nan,
+        test_mul_mat_id,
+        test_experts,
+        test_bad_experts,
         test_rms_norm,
         test_in_place,
         test_rope,
         test_get_rows,
         test_set_rows,
         test_bad_rows,
+        test_concat,
         test_cont,
         test_attn,
         test_attn_invariance,
@@ -829,18 +1041,25 @@ int main(int argc, char **argv)
         "mul_mat_planes",
         "mul_mat_extremes",
         "far_rows",
-        "add_mul",
+        "add_mul_div",
         "scale",
         "softcap",
         "glu",
         "unary",
         "norm",
+        "clamp_soft_max",
+        "top_k",
+        "top_k_nan",
+        "mul_mat_id",
+        "experts",
+        "bad_experts",
         "rms_norm",
         "in_place",
         "rope",
         "get_rows",
         "set_rows",
         "bad_rows",
+        "concat",
         "cont",
         "attn",
         "attn_invariance",

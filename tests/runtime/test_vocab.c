@@ -17,8 +17,8 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-static char tiny_path[1024], small_path[1024], tokens_folder[1024];
-static const char *const both_lists[2] = {"texts.json", "mixed.json"};
+static char tiny_path[1024], small_path[1024], raw_path[1024], tokens_folder[1024];
+static const char *const all_lists[] = {"texts.json", "mixed.json", "cuts.json", NULL};
 
 static int find_paths(void **state)
 {
@@ -31,6 +31,7 @@ static int find_paths(void **state)
     }
     snprintf(tiny_path, sizeof tiny_path, "%s/cli/ggrun-tiny-q8_0.gguf", source);
     snprintf(small_path, sizeof small_path, "%s/tokens/small.gguf", data);
+    snprintf(raw_path, sizeof raw_path, "%s/tokens/raw.gguf", data);
     snprintf(tokens_folder, sizeof tokens_folder, "%s/tokens", data);
     return 0;
 }
@@ -123,6 +124,22 @@ static struct loaded byte_complete(const char *pre)
     return must_load(w);
 }
 
+/* ---- log ---- */
+
+struct log_lines {
+    int n;
+    char last[512];
+};
+
+static void keep_line(void *ctx, enum log_level level, const char *line)
+{
+    struct log_lines *l = ctx;
+
+    (void)level;
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s", line);
+}
+
 /* ---- ids ---- */
 
 static void tiny_ids(void **state)
@@ -192,9 +209,9 @@ static void small_ids(void **state)
         const struct pretok_rule *r = pretok_rule_at(i);
         char name[64];
 
-        snprintf(name, sizeof name, "small.%s.json", r->names[0]);
+        snprintf(name, sizeof name, "%s.%s.json", r->raw ? "raw" : "small", r->names[0]);
         for (size_t k = 0; r->names[k]; k++) {
-            struct gguf_writer *w = copy_without(small_path, NULL);
+            struct gguf_writer *w = copy_without(r->raw ? raw_path : small_path, NULL);
             struct loaded l;
 
             gguf_put_str(w, KEY("pre"), r->names[k]);
@@ -202,10 +219,151 @@ static void small_ids(void **state)
             assert_string_equal(vocab_pre(l.v), r->names[k]);
             assert_int_equal(vocab_add_bos(l.v), r->add_bos);
             if (k == 0)
-                check_ids(l.v, tokens_folder, both_lists, tokens_folder, name);
+                check_ids(l.v, tokens_folder, all_lists, tokens_folder, name);
             unload(&l);
         }
     }
+}
+
+static void expect_json_ids(const struct vocab *v, const struct text *t, struct json *j,
+                            const char *name)
+{
+    struct tokens got = {0}, want = {0};
+
+    json_ints(j, &want);
+    encode(v, t->p, t->n, ENC_SPECIAL, &got);
+    if (got.n != want.n || memcmp(got.id, want.id, got.n * sizeof *got.id))
+        fail_msg("'%s': other ids than llama.cpp", name);
+    tokens_release(&got);
+    tokens_release(&want);
+}
+
+/* The texts of a list, joined by newlines. */
+static struct text joined(const char *list)
+{
+    struct json j = json_open(tokens_folder, list);
+    struct text all = {0}, t = {0};
+
+    json_begin(&j);
+    while (json_item(&j)) {
+        json_str(&j, &t);
+        if (all.n)
+            text_byte(&all, '\n');
+        text_bytes(&all, t.p, t.n);
+    }
+    json_close(&j);
+    text_release(&t);
+    return all;
+}
+
+/* Names in the table of rules. */
+static int n_rule_names(void)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < pretok_rule_count(); i++)
+        for (size_t k = 0; pretok_rule_at(i)->names[k]; k++)
+            n++;
+    return n;
+}
+
+/*
+ * Every value of tokenizer.ggml.pre that llama.cpp knows loads here, adds BOS where it does, and cuts
+ * texts likewise; there are no others.
+ */
+static void all_names(void **state)
+{
+    struct json j = json_open(tokens_folder, "pre.json");
+    struct text cuts = joined("cuts.json"), name = {0};
+    int n = 0;
+
+    (void)state;
+    json_begin(&j);
+    for (; json_item(&j); n++) {
+        struct gguf_writer *w;
+        struct tokens flags = {0};
+        struct loaded l;
+        struct err e;
+
+        json_begin(&j);
+        json_item(&j), json_str(&j, &name);
+        json_item(&j), json_ints(&j, &flags);
+        json_item(&j);
+        w = copy_without(flags.id[1] ? raw_path : small_path, NULL);
+        gguf_put_str(w, KEY("pre"), name.p);
+        if (load_written(w, &l, &e))
+            fail_msg("'%s': %s", name.p, e.msg);
+        assert_string_equal(vocab_pre(l.v), name.p);
+        assert_int_equal(vocab_add_bos(l.v), flags.id[0]);
+        if (!json_null(&j))
+            expect_json_ids(l.v, &cuts, &j, name.p);
+        assert_false(json_item(&j));
+        unload(&l);
+        tokens_release(&flags);
+    }
+    assert_int_equal(n, n_rule_names());
+    json_close(&j);
+    text_release(&cuts);
+    text_release(&name);
+}
+
+/* docs/tokenizers.md has one line for each rule, and none of others. */
+static void documented_names(void **state)
+{
+    char path[1200];
+    struct text doc = {0}, row = {0};
+    FILE *f;
+    size_t n_rows = 0;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/docs/tokenizers.md", getenv("GGRUN_SOURCE_DIR"));
+    f = fopen(path, "rb");
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        text_byte(&doc, (char)c);
+    fclose(f);
+    for (const char *p = strstr(doc.p, "## Pre-tokenizers"); (p = strstr(p, "\n| `")); p++)
+        n_rows++;
+    assert_int_equal(n_rows, pretok_rule_count());
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct pretok_rule *r = pretok_rule_at(i);
+
+        text_clear(&row);
+        text_str(&row, "\n|");
+        for (size_t k = 0; r->names[k]; k++)
+            text_addf(&row, "%s `%s`", k ? "," : "", r->names[k]);
+        text_addf(&row, " | %s%s%s |\n", r->add_bos ? "adds BOS" : "",
+                  r->add_bos && (r->ignore_merges || r->raw) ? ", " : "",
+                  r->ignore_merges ? "whole words"
+                  : r->raw         ? "pieces"
+                                   : "");
+        if (!strstr(doc.p, row.p))
+            fail_msg("docs/tokenizers.md lacks the line '%s'", row.p + 1);
+    }
+    text_release(&doc);
+    text_release(&row);
+}
+
+/* Gemma 4: the model's name is enough, and BOS is added whatever the file says. */
+static void gemma4(void **state)
+{
+    struct log_lines log = {0};
+    struct gguf_writer *w = copy_without(raw_path, KEY("pre"));
+    struct loaded l;
+
+    (void)state;
+    gguf_put_str(w, KEY("model"), "gemma4");
+    gguf_put_bool(w, KEY("add_bos_token"), false);
+    log_set_sink(keep_line, &log, LOG_WARN);
+    l = must_load(w);
+    log_set_sink(NULL, NULL, LOG_WARN);
+    assert_int_equal(log.n, 1);
+    assert_non_null(strstr(log.last, "'tokenizer.ggml.add_bos_token' is false"));
+    assert_string_equal(vocab_pre(l.v), "gemma4");
+    assert_string_equal(vocab_kind(l.v), "bpe");
+    assert_true(vocab_add_bos(l.v));
+    check_ids(l.v, tokens_folder, all_lists, tokens_folder, "raw.gemma4.json");
+    unload(&l);
 }
 
 /* ---- flags and facts ---- */
@@ -405,7 +563,7 @@ static void random_text(uint64_t *rnd, struct text *t)
 
 static void round_trips(void **state)
 {
-    struct loaded l[3];
+    struct loaded l[4];
     struct text t = {0};
     uint64_t rnd = 4;
 
@@ -413,7 +571,8 @@ static void round_trips(void **state)
     l[0] = load_file(tiny_path);
     l[1] = byte_complete("gpt-2");
     l[2] = byte_complete("llama-bpe");
-    for (int i = 0; i < 3; i++) {
+    l[3] = load_file(raw_path);
+    for (int i = 0; i < 4; i++) {
         for (int b = 0; b < 256; b++) {
             char c = (char)b;
 
@@ -635,23 +794,9 @@ static void wrong_values(void **state)
     gguf_put_u32(w = copy_without(tiny_path, NULL), KEY("model"), 7);
     refused(w, ST_MODEL, "'tokenizer.ggml.model'", "u32");
     gguf_put_str(w = copy_without(tiny_path, NULL), KEY("model"), "bert");
-    refused(w, ST_UNSUPPORTED, "'bert'", "'llama', 'gpt2', 'none'");
+    refused(w, ST_UNSUPPORTED, "'bert'", "'llama', 'gpt2', 'gemma4', 'none'");
     gguf_put_str(w = copy_without(small_path, NULL), KEY("pre"), "no such\n");
-    refused(w, ST_UNSUPPORTED, "'no such\\n'", "gpt-2, llama-bpe");
-}
-
-struct log_lines {
-    int n;
-    char last[512];
-};
-
-static void keep_line(void *ctx, enum log_level level, const char *line)
-{
-    struct log_lines *l = ctx;
-
-    (void)level;
-    l->n++;
-    snprintf(l->last, sizeof l->last, "%s", line);
+    refused(w, ST_UNSUPPORTED, "'no such\\n'", "is not known");
 }
 
 /* Odd, but usable: a warning at most. */
@@ -845,15 +990,27 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiny_ids),          cmocka_unit_test(tiny_samples),
-        cmocka_unit_test(small_ids),         cmocka_unit_test(flags),
-        cmocka_unit_test(whole_words),       cmocka_unit_test(plain_text_makes_no_control_tokens),
-        cmocka_unit_test(end_of_generation), cmocka_unit_test(decoding),
-        cmocka_unit_test(round_trips),       cmocka_unit_test(uncovered_bytes),
-        cmocka_unit_test(long_runs),         cmocka_unit_test(stops_when_asked),
-        cmocka_unit_test(wrong_arrays),      cmocka_unit_test(wrong_values),
-        cmocka_unit_test(odd_files),         cmocka_unit_test(no_tokenizer),
-        cmocka_unit_test(out_of_memory),     cmocka_unit_test(plain_ranges),
+        cmocka_unit_test(tiny_ids),
+        cmocka_unit_test(tiny_samples),
+        cmocka_unit_test(small_ids),
+        cmocka_unit_test(flags),
+        cmocka_unit_test(all_names),
+        cmocka_unit_test(documented_names),
+        cmocka_unit_test(gemma4),
+        cmocka_unit_test(whole_words),
+        cmocka_unit_test(plain_text_makes_no_control_tokens),
+        cmocka_unit_test(end_of_generation),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(uncovered_bytes),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(wrong_arrays),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(odd_files),
+        cmocka_unit_test(no_tokenizer),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(plain_ranges),
         cmocka_unit_test(all_plain),
     };
 
