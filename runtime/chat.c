@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "runtime/chat.h"
 
 #include <stdio.h>
@@ -114,11 +115,12 @@ static void learn_system(struct chat *out, const char *pattern, const char *form
         const char *end;
         p += front.n;
         n = literal_length(p);
-        end = strstr(p, hole + 2);
-        if (end && end > p && (size_t)(end - p) < n) {
+        end = memmem(p, n, hole + 2, strlen(hole + 2));
+        if (end && end > p) {
             text_bytes(&out->system, p, (size_t)(end - p));
             break;
         }
+        p = end ? end : p + n; /* no end for all of this literal: a long one is read once */
     }
     out->system.failed |= front.failed;
     text_release(&front);
@@ -144,13 +146,13 @@ static void learn_answer(struct chat *out, const char *form)
     const char *answer = out->family->answer, *found = NULL;
     size_t n = strlen(answer), n_stem = n - text_blank_end(answer, n), n_found = 0;
 
-    for (const char *p = form; n_stem && (p = strstr(p, word)); p++) {
-        const char *text = strchr(p, FORM_STMT("")[1]); /* the tag's end */
-        if (!text)
+    for (const char *p = form; n_stem && (p = strstr(p, word));) {
+        p = strchr(p, FORM_STMT("")[1]); /* the tag's end */
+        if (!p)
             break;
-        n = literal_length(++text);
-        if (n >= n_stem && memcmp(text, answer, n_stem) == 0) {
-            found = text;
+        n = literal_length(++p);
+        if (n >= n_stem && memcmp(p, answer, n_stem) == 0) {
+            found = p;
             n_found = n;
         }
     }

@@ -367,6 +367,29 @@ static void test_no_memory(void **state)
     }
 }
 
+/* Much of the same takes no longer than it is long: a minute, if it were looked through again and
+ * again. */
+static void test_long(void **state)
+{
+    static const char *const words[] = {"<|im_start|>system\n", "add_generation_prompt ", "{{ x }}",
+                                        "{# c #}", "<|im_end|>\n"};
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        struct text t = {0};
+        struct chat c;
+        text_str(&t,
+                 "{% if add_generation_prompt %}<|im_start|>assistant\n<|im_end|>\n{% endif %}");
+        while (t.n < 2000000)
+            text_str(&t, words[i]);
+        assert_int_equal(chat_recognise(&c, t.p, t.n, &e), ST_OK);
+        assert_int_equal(c.system.n, 0);
+        chat_release(&c);
+        text_release(&t);
+    }
+}
+
 static void test_places(void **state)
 {
     static const struct chat_message two[] = {
@@ -395,7 +418,7 @@ int main(void)
         cmocka_unit_test(test_changed_byte), cmocka_unit_test(test_system_message_replaces_default),
         cmocka_unit_test(test_find),         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_model),        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_places),       cmocka_unit_test(test_long),
     };
 
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
