@@ -49,7 +49,7 @@ const char *const option_group_names[G_COUNT] = {
 /* clang-format off */
 const struct option_row option_rows[] = {
     {"-m --model", KIND_MODEL, 0, 0, 0, "FILE", ALL & ~(BENCH | HELP), G_MODEL,
-     "GGUF file (the first of a split one); without it the embedded story model is used"},
+     "GGUF file (any part of a split one); without it the embedded story model is used"},
     {"-m --model", KIND_MODELS, 0, 0, 0, "FILE,...", BENCH, G_MODEL,
      "GGUF files, one after the other; may repeat"},
     {"--no-mmap", KIND_FLAG, AT(no_mmap), 0, 0, NULL, ALL & ~HELP, G_MODEL,

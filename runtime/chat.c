@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "runtime/chat.h"
 
 #include <stdio.h>
@@ -114,14 +115,27 @@ static void learn_system(struct chat *out, const char *pattern, const char *form
         const char *end;
         p += front.n;
         n = literal_length(p);
-        end = strstr(p, hole + 2);
-        if (end && end > p && (size_t)(end - p) < n) {
+        end = memmem(p, n, hole + 2, strlen(hole + 2));
+        if (end && end > p) {
             text_bytes(&out->system, p, (size_t)(end - p));
             break;
         }
+        p = end ? end : p + n; /* no end for all of this literal: a long one is read once */
     }
     out->system.failed |= front.failed;
     text_release(&front);
+}
+
+/* The same where the family says what stands in front; a quote there ends with one. */
+static void learn_standard(struct chat *out, const char *standard, const char *form)
+{
+    const char *p = strstr(form, standard);
+    size_t k = strlen(standard), n = p ? literal_length(p + k) : 0;
+
+    if (n && standard[k - 1] == '\'')
+        n = p[k + n - 1] == '\'' ? n - 1 : 0;
+    if (n)
+        text_bytes(&out->system, p + k, n);
 }
 
 /* What the template writes for add_generation_prompt, if that is the family's start of an answer,
@@ -132,13 +146,13 @@ static void learn_answer(struct chat *out, const char *form)
     const char *answer = out->family->answer, *found = NULL;
     size_t n = strlen(answer), n_stem = n - text_blank_end(answer, n), n_found = 0;
 
-    for (const char *p = form; n_stem && (p = strstr(p, word)); p++) {
-        const char *text = strchr(p, FORM_STMT("")[1]); /* the tag's end */
-        if (!text)
+    for (const char *p = form; n_stem && (p = strstr(p, word));) {
+        p = strchr(p, FORM_STMT("")[1]); /* the tag's end */
+        if (!p)
             break;
-        n = literal_length(++text);
-        if (n >= n_stem && memcmp(text, answer, n_stem) == 0) {
-            found = text;
+        n = literal_length(++p);
+        if (n >= n_stem && memcmp(p, answer, n_stem) == 0) {
+            found = p;
             n_found = n;
         }
     }
@@ -153,7 +167,9 @@ static bool find_marks(struct chat *out, const char *form)
         if (!has_marks(f, form))
             continue;
         out->family = f;
-        if (!strstr(f->user, "%s"))
+        if (f->standard)
+            learn_standard(out, f->standard, form);
+        else if (!strstr(f->user, "%s"))
             learn_system(out, f->system, form);
         learn_answer(out, form);
         return true;
@@ -163,11 +179,23 @@ static bool find_marks(struct chat *out, const char *form)
 
 /* ---- which family ---- */
 
+/* All names, each once, sorted. */
 static void list_names(struct text *t)
 {
-    for (size_t i = 0; i < n_chat_families; i++)
-        if (!i || strcmp(chat_families[i].name, chat_families[i - 1].name) != 0)
-            text_addf(t, "%s%s", i ? ", " : "", chat_families[i].name);
+    const char *last = "";
+
+    for (;;) {
+        const char *next = NULL;
+        for (size_t i = 0; i < n_chat_families; i++) {
+            const char *name = chat_families[i].name;
+            if (strcmp(name, last) > 0 && (!next || strcmp(name, next) < 0))
+                next = name;
+        }
+        if (!next)
+            return;
+        text_addf(t, "%s%s", *last ? ", " : "", next);
+        last = next;
+    }
 }
 
 /* `why` it cannot be used, and what to do. */
@@ -203,8 +231,7 @@ enum status chat_recognise(struct chat *out, const char *template, size_t n, str
         if (out->system.failed || out->answer.failed)
             st = err_nomem(e, "chat template", n);
     } else {
-        st = no_template(ST_UNSUPPORTED, "the chat template is not one that is known", hint,
-                         e);
+        st = no_template(ST_UNSUPPORTED, "the chat template is not one that is known", hint, e);
     }
     text_release(&form);
     return st;
@@ -353,7 +380,7 @@ enum status chat_render(const struct chat *c, const struct chat_message *m, size
         if (is_role(&m[i], "user"))
             last_user = i;
     text_str(out, r.f->start ? r.f->start : "");
-    if (c->system.n && (n == 0 || !is_role(&m[0], "system")))
+    if ((c->system.n || r.f->system_always) && (n == 0 || !is_role(&m[0], "system")))
         st = put_message(&r, &standard, false, e);
     for (size_t i = 0; i < n && !st; i++)
         st = put_message(&r, &m[i], i == last_user, e);

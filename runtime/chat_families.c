@@ -19,6 +19,14 @@
 #define CR_START "<|START_OF_TURN_TOKEN|>"
 #define CR_END   "<|END_OF_TURN_TOKEN|>"
 
+/* Hunyuan's */
+#define HY_MARK(name) "<" BAR "hy_" name BAR ">"
+#define HY_HOLDER     "place\xe2\x96\x81holder\xe2\x96\x81no\xe2\x96\x81"
+
+/* Llama 3.1 writes these dates in front of each system message; the second is what the template says
+ * where it is not told today's. */
+#define LLAMA_DATES "Cutting Knowledge Date: December 2023\nToday Date: "
+
 /* clang-format off */
 const struct chat_family chat_families[] = {
     {"phi4", .has = {"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
@@ -45,6 +53,11 @@ const struct chat_family chat_families[] = {
      .system = "<<SYS>>\n%c\n<</SYS>>\n\n", .user = "[INST] %s%c [/INST]", .assistant = "%c%e", .answer = ""},
     {"llama2", .has = {"[INST] ", " [/INST]"},
      .system = "%c\n", .user = "[INST] %s%c [/INST]", .assistant = "%c%e", .answer = ""},
+    {"llama3.1", .has = {"<|start_header_id|>", "<|end_header_id|>\n\n", LLAMA_DATES}, .system_always = true,
+     .system = "<|start_header_id|>system<|end_header_id|>\n\n" LLAMA_DATES "26 Jul 2024\n\n%t<|eot_id|>",
+     .user = "<|start_header_id|>user<|end_header_id|>\n\n%t<|eot_id|>",
+     .assistant = "<|start_header_id|>assistant<|end_header_id|>\n\n%t<|eot_id|>",
+     .answer = "<|start_header_id|>assistant<|end_header_id|>\n\n"},
     {"llama3", .has = {"<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"},
      EACH("<|start_header_id|>%r<|end_header_id|>\n\n%t<|eot_id|>"),
      .answer = "<|start_header_id|>assistant<|end_header_id|>\n\n"},
@@ -76,14 +89,14 @@ const struct chat_family chat_families[] = {
     {"gemma", .has = {"<start_of_turn>", "<end_of_turn>"}, .system = "%c\n\n",
      .user = "<start_of_turn>user\n%s%t<end_of_turn>\n", .assistant = "<start_of_turn>model\n%t<end_of_turn>\n",
      .answer = "<start_of_turn>model\n"},
-    {"deepseek", .has = {"### Instruction:", "<|EOT|>"},
+    {"deepseek", .has = {"### Instruction:", "<|EOT|>"}, .standard = FORM_STMT("if not ns.found"),
      .system = "%c", .user = "### Instruction:\n%c\n", .assistant = "### Response:\n%c\n<|EOT|>\n",
      .answer = "### Response:\n"},
     {"deepseek2", .has = {"User: ", "Assistant: " CONTENT EOS},
      .system = "%c\n\n", .user = "User: %c\n\n", .assistant = "Assistant: %c%e", .answer = "Assistant:"},
     {"deepseek3", .has = {DS_USER, DS_ANSWER, DS_END},
      .system = "%c", .user = DS_USER "%c", .assistant = DS_ANSWER "%c" DS_END, .answer = DS_ANSWER},
-    {"command-r", .has = {CR_START, "<|USER_TOKEN|>"},
+    {"command-r", .has = {CR_START, "<|USER_TOKEN|>"}, .standard = "\1set system_message = '",
      .system = CR_START "<|SYSTEM_TOKEN|>%c" CR_END, .user = CR_START "<|USER_TOKEN|>%t" CR_END,
      .assistant = CR_START "<|CHATBOT_TOKEN|>%t" CR_END, .answer = CR_START "<|CHATBOT_TOKEN|>"},
     {"granite", .has = {"<|start_of_role|>", "<|end_of_role|>"},
@@ -94,6 +107,34 @@ const struct chat_family chat_families[] = {
     {"exaone3", .has = {"[|system|]", "[|assistant|]", "[|endofturn|]"}, .lacks = "[|tool|]",
      .system = "[|system|]%c[|endofturn|]\n", .user = "[|user|]%c\n", .assistant = "[|assistant|]%c[|endofturn|]\n",
      .answer = "[|assistant|]"},
+
+    {"openchat", .has = {"GPT4 Correct ", "<|end_of_turn|>"},
+     .system = "GPT4 Correct System: %c<|end_of_turn|>", .user = "GPT4 Correct User: %c<|end_of_turn|>",
+     .assistant = "GPT4 Correct Assistant: %c<|end_of_turn|>", .answer = "GPT4 Correct Assistant:"},
+    {"vicuna-orca", .has = {"USER: ", "ASSISTANT: ", "SYSTEM: "},
+     .system = "SYSTEM: %c\n", .user = "USER: %c\n", .assistant = "ASSISTANT: %c%e\n", .answer = "ASSISTANT:"},
+    {"vicuna", .has = {"USER: ", "ASSISTANT: "},
+     .system = "%c\n\n", .user = "USER: %c\n", .assistant = "ASSISTANT: %c%e\n", .answer = "ASSISTANT:"},
+    {"orion", .has = {"Human: ", "\n\nAssistant: " EOS}, .system = "%c\n\n",
+     .user = "Human: %s%c\n\nAssistant: %e", .assistant = "%c%e", .answer = ""},
+    {"minicpm", .has = {"<\xe7\x94\xa8\xe6\x88\xb7>", "<AI>"},
+     .system = "%t", .user = "<\xe7\x94\xa8\xe6\x88\xb7>%t<AI>", .assistant = "%t", .answer = ""},
+    {"seed_oss", .has = {"<seed:bos>"}, .system = "<seed:bos>system\n%c<seed:eos>", .user = "<seed:bos>user\n%c<seed:eos>",
+     .assistant = "<seed:bos>assistant\n%t<seed:eos>", .answer = "<seed:bos>assistant\n"},
+    {"hunyuan-dense", .has = {HY_MARK("User"), HY_MARK("Assistant"), HY_MARK(HY_HOLDER "3")},
+     .system = "%c" HY_MARK(HY_HOLDER "3"), .user = HY_MARK("User") "%c",
+     .assistant = HY_MARK("Assistant") "%c" HY_MARK(HY_HOLDER "2"), .answer = HY_MARK("Assistant")},
+    {"kimi-k2", .has = {"<|im_user|>", "<|im_middle|>"}, .system = "<|im_system|>system<|im_middle|>%c<|im_end|>",
+     .user = "<|im_user|>user<|im_middle|>%c<|im_end|>", .assistant = "<|im_assistant|>assistant<|im_middle|>%c<|im_end|>",
+     .answer = "<|im_assistant|>assistant<|im_middle|>"},
+    {"grok-2", .has = {"Human: ", "<|separator|>"},
+     .system = "System: %t<|separator|>\n\n", .user = "Human: %t<|separator|>\n\n",
+     .assistant = "Assistant: %c<|separator|>\n\n", .answer = "Assistant:"},
+    {"megrez", .has = {"<|role_start|>", "<|role_end|>", "<|turn_end|>"},
+     EACH("<|role_start|>%r<|role_end|>%c<|turn_end|>"), .answer = "<|role_start|>assistant<|role_end|>"},
+    {"smolvlm", .has = {"<|im_start|>", "<end_of_utterance>"}, .start = "<|im_start|>",
+     .system = "%c\n\n", .user = "User: %c<end_of_utterance>\n", .assistant = "Assistant: %c<end_of_utterance>\n",
+     .answer = "Assistant:"},
 };
 /* clang-format on */
 const size_t n_chat_families = sizeof chat_families / sizeof chat_families[0];

@@ -55,6 +55,8 @@ static bool read_string(struct scan *s, struct text *out)
             if (s->i == s->n)
                 return false;
             c = s->p[s->i++];
+            if (c == '\n')
+                continue; /* the line goes on */
             if (c == 'n')
                 c = '\n';
             else if (c == 't')
@@ -318,32 +320,55 @@ static enum status read_tag(struct scan *s, size_t literal, struct nesting *ns, 
     return ST_OK;
 }
 
+/* Line ends as renderers see them: "\r\n" and "\r" are "\n". */
+static void unix_lines(const char *p, size_t n, struct text *out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != '\r')
+            text_byte(out, p[i]);
+        else if (i + 1 == n || p[i + 1] != '\n')
+            text_byte(out, '\n');
+}
+
 /*
  * Blank handling as the usual renderers set it (trim_blocks, lstrip_blocks): the newline behind a
  * statement and the blanks in front of one that starts its line vanish; "-" in a tag takes all
  * blanks on its side; one newline at the end of the file vanishes.
  */
-enum status chat_form(const char *p, size_t n, struct text *out, struct err *e)
+static enum status read_template(struct scan *s, struct text *out, struct err *e)
 {
-    struct scan s = {p, n, 0};
     struct nesting ns = {0};
     size_t literal = out->n; /* where the literal text before the current tag began in out */
 
-    if (s.n && s.p[s.n - 1] == '\n')
-        s.n--;
-    while (s.i < s.n && !out->failed) {
-        if (at(&s, "{%") || at(&s, "{{") || at(&s, "{#")) {
-            enum status st = read_tag(&s, literal, &ns, out, e);
+    if (s->n && s->p[s->n - 1] == '\n')
+        s->n--;
+    while (s->i < s->n && !out->failed) {
+        if (at(s, "{%") || at(s, "{{") || at(s, "{#")) {
+            enum status st = read_tag(s, literal, &ns, out, e);
             if (st)
                 return st;
             literal = out->n;
-        } else if (!put_literal(out, s.p + s.i++, 1)) {
-            return err_set(e, ST_UNSUPPORTED, "byte %zu is a control byte", s.i - 1);
+        } else if (!put_literal(out, s->p + s->i++, 1)) {
+            return err_set(e, ST_UNSUPPORTED, "byte %zu is a control byte", s->i - 1);
         }
     }
-    if (out->failed)
-        return err_nomem(e, "chat template", n);
-    if (ns.n)
+    if (!out->failed && ns.n)
         return err_set(e, ST_UNSUPPORTED, "'%s' is not closed", blocks[ns.block[ns.n - 1]].open);
     return ST_OK;
+}
+
+enum status chat_form(const char *p, size_t n, struct text *out, struct err *e)
+{
+    struct text lines = {0};
+    struct scan s = {0};
+    enum status st;
+
+    unix_lines(p, n, &lines);
+    s.p = lines.p;
+    s.n = lines.n;
+    st = read_template(&s, out, e);
+    if (lines.failed || out->failed)
+        st = err_nomem(e, "chat template", n);
+    text_release(&lines);
+    return st;
 }

@@ -49,11 +49,13 @@ struct chat_family {
     const char *start;                     /* in front of the conversation; NULL: nothing */
     const char *system, *user, *assistant; /* one message */
     const char *answer;                    /* starts the assistant's message */
+    const char *standard; /* a default system message stands behind this in the normal form, in the
+                             same literal; NULL: as `system` would write it */
+    bool system_always;   /* `system` is written without a system message too, around nothing */
     bool system_last; /* %s is for the last request, not for the first behind the system message */
 };
 
-/* In the order in which a template is compared with them; families with the same name stand
- * together. */
+/* In the order in which a template is compared with them. */
 extern const struct chat_family chat_families[];
 extern const size_t n_chat_families;
 

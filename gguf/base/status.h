@@ -25,7 +25,7 @@ enum status {
 
 struct err {
     enum status code;
-    char msg[512]; /* one sentence, no newline, no full stop; control bytes of names are escaped */
+    char msg[1024]; /* one sentence, no newline, no full stop; control bytes of names are escaped */
 };
 
 /* Set code and text; returns `code`, so that `return err_set(e, ST_MODEL, ...)` reads well. */

@@ -74,6 +74,8 @@ NAMES = {
     "llama2-sys-strip": f"[INST] <<SYS>>\n{D}\n<</SYS>>\n\n{A} [/INST]",
     "llama3": f"<|start_header_id|>system<|end_header_id|>\n\n{D}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{A}<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "llama3.1": "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+                f"{D}<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n{A}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     "llama4": f"<|header_start|>system<|header_end|>\n\n{D}<|eot|><|header_start|>user<|header_end|>\n\n{A}<|eot|><|header_start|>assistant<|header_end|>\n\n",
     "mistral-v1": f" [INST] {D}\n\n{A} [/INST]",
     "mistral-v3": f"[INST] {D}\n\n{A}[/INST]",
@@ -97,6 +99,17 @@ NAMES = {
     "granite": f"<|start_of_role|>system<|end_of_role|>{D}<|end_of_text|>\n<|start_of_role|>user<|end_of_role|>{A}<|end_of_text|>\n"
                "<|start_of_role|>assistant<|end_of_role|>",
     "gpt-oss": f"<|start|>developer<|message|># Instructions\n\n{D}\n\n<|end|><|start|>user<|message|>{A}<|end|><|start|>assistant",
+    "openchat": f"GPT4 Correct System: {D}<|end_of_turn|>GPT4 Correct User: {A}<|end_of_turn|>GPT4 Correct Assistant:",
+    "vicuna": f"{D}\n\nUSER: {A}\nASSISTANT:",
+    "vicuna-orca": f"SYSTEM: {D}\nUSER: {A}\nASSISTANT:",
+    "orion": f"Human: {D}\n\n{A}\n\nAssistant: </s>",
+    "minicpm": f"{D}<\u7528\u6237>{A}<AI>",
+    "seed_oss": f"<seed:bos>system\n{D}<seed:eos><seed:bos>user\n{A}<seed:eos><seed:bos>assistant\n",
+    "hunyuan-dense": f"{D}<{BAR}hy_place\u2581holder\u2581no\u25813{BAR}><{BAR}hy_User{BAR}>{A}<{BAR}hy_Assistant{BAR}>",
+    "kimi-k2": f"<|im_system|>system<|im_middle|>{D}<|im_end|><|im_user|>user<|im_middle|>{A}<|im_end|><|im_assistant|>assistant<|im_middle|>",
+    "grok-2": f"System: {D}<|separator|>\n\nHuman: {A}<|separator|>\n\nAssistant:",
+    "megrez": f"<|role_start|>system<|role_end|>{D}<|turn_end|><|role_start|>user<|role_end|>{A}<|turn_end|><|role_start|>assistant<|role_end|>",
+    "smolvlm": f"<|im_start|>{D}\n\nUser: {A}<end_of_utterance>\nAssistant:",
     "exaone3": f"[|system|]{D}[|endofturn|]\n[|user|]{A}\n[|assistant|]",
 }
 # The story model takes a space off the front of a text, so one mark stands in front of what is compared.
@@ -148,7 +161,7 @@ check("told by its marks", not j["exact"] and j["sample"].endswith("<|im_start|>
 
 # ---- where an answer ends ----
 for mark in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", f"<{BAR}end\u2581of\u2581sentence{BAR}>",
-             "<end_of_utterance>", "<|call|>"):
+             "<end_of_utterance>", "<|call|>", "<|eot|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "[|endofturn|]"):
     f = File(tiny)
     kind, raw = f.keys["tokenizer.ggml.tokens"]
     f.keys["tokenizer.ggml.tokens"] = (kind, raw.replace(string("<|im_end|>"), string(mark)))

@@ -55,6 +55,10 @@ static void test_recognised(void **state)
     expect(PLAIN "\n", "");
     expect(WITH_SYSTEM, "<|im_start|>system\nYou are nice.\nIt's true<|im_end|>\n");
     /* other spellings of the same */
+    expect("{% for message in messages %}{{ '<|im_\\\nstart|>' ~ message['role'] ~ \"\\n\" ~ "
+           "message.content ~ '<|im_end|>\\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+           "");
     expect("{#- from (\"{{\") -#}\n" PLAIN "{# end #}\n", "");
     expect("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
            "{% endif %}{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
@@ -245,11 +249,39 @@ static void expect_rendering(const struct chat *c, const char *what, const struc
     text_release(&got);
 }
 
+/* [generate, talk, text], ...: renders each talk; returns how many there were. */
+static int expect_renderings(struct json *j, const struct chat *c, const char *what)
+{
+    struct text want = {0};
+    struct talk t = {0};
+    int n = 0;
+
+    json_begin(j);
+    for (; json_item(j); n++) {
+        bool generate;
+        json_begin(j);
+        json_item(j);
+        generate = json_int(j) != 0;
+        json_item(j);
+        read_talk(j, &t);
+        json_item(j);
+        json_str(j, &want);
+        assert_false(json_item(j));
+        expect_rendering(c, what, &t, generate, &want);
+    }
+    for (size_t i = 0; i < MAX_TALK; i++) {
+        text_release(&t.role[i]);
+        text_release(&t.content[i]);
+    }
+    text_release(&want);
+    return n;
+}
+
 static void test_golden(void **state)
 {
     struct json j = json_open(getenv("GGRUN_TEST_DATA"), "chat/golden.json");
-    struct text name = {0}, template = {0}, bos = {0}, eos = {0}, want = {0};
-    struct talk t = {0};
+    struct text name = {0}, template = {0}, bos = {0}, eos = {0};
+    struct text *const fields[] = {&name, &template, &bos, &eos};
     struct err e = {0};
     int n_cases = 0;
 
@@ -257,7 +289,6 @@ static void test_golden(void **state)
     json_begin(&j);
     while (json_item(&j)) {
         struct chat c;
-        struct text *const fields[] = {&name, &template, &bos, &eos};
         json_begin(&j);
         for (int i = 0; i < 4; i++) {
             json_item(&j);
@@ -271,33 +302,113 @@ static void test_golden(void **state)
         c.bos = (struct gguf_str){bos.p, bos.n};
         c.eos = (struct gguf_str){eos.p, eos.n};
         json_item(&j);
-        json_begin(&j);
-        for (; json_item(&j); n_cases++) {
-            bool generate;
-            json_begin(&j);
-            json_item(&j);
-            generate = json_int(&j) != 0;
-            json_item(&j);
-            read_talk(&j, &t);
-            json_item(&j);
-            json_str(&j, &want);
-            assert_false(json_item(&j));
-            expect_rendering(&c, name.p, &t, generate, &want);
-        }
+        n_cases += expect_renderings(&j, &c, name.p);
         assert_false(json_item(&j));
         chat_release(&c);
     }
     assert_true(n_cases > 300);
-    for (size_t i = 0; i < MAX_TALK; i++) {
-        text_release(&t.role[i]);
-        text_release(&t.content[i]);
-    }
-    text_release(&name);
-    text_release(&template);
-    text_release(&bos);
-    text_release(&eos);
-    text_release(&want);
+    for (int i = 0; i < 4; i++)
+        text_release(fields[i]);
     json_close(&j);
+}
+
+/* The template in a real file. */
+static void test_model(void **state)
+{
+    struct json j = json_open(getenv("GGRUN_TEST_DATA"), "chat/smollm2.json");
+    const char *models = getenv("GGRUN_MODELS"), *home = getenv("HOME");
+    struct gguf *g = NULL;
+    struct chat c;
+    struct err e = {0};
+    char path[1024];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s%s/SmolLM2-135M-Instruct.Q4_1.gguf",
+             models ? models
+             : home ? home
+                    : "",
+             models ? "" : "/.cache/ggrun");
+    if (gguf_open(&g, path, GGUF_NO_DATA, &e)) {
+        printf("SmolLM2 is not here; scripts/get-models fetches it\n");
+    } else {
+        assert_int_equal(chat_find(&c, NULL, g, &e), ST_OK);
+        assert_true(c.exact);
+        assert_true(expect_renderings(&j, &c, path) >= 10);
+        chat_release(&c);
+    }
+    gguf_close(g);
+    json_close(&j);
+}
+
+/* Each allocation fails in turn. */
+static void test_no_memory(void **state)
+{
+    static const char *const templates[] = {WITH_SYSTEM, "{% if x %}", "{{ x }}"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        enum status st = ST_NOMEM;
+        for (uint64_t k = 1; st == ST_NOMEM; k++) {
+            struct chat c;
+            struct err e = {0};
+            struct text t = {0};
+            struct text_spans spans = {0};
+            assert_true(k < 1000);
+            mem_fail_at(k);
+            st = chat_recognise(&c, templates[i], strlen(templates[i]), &e);
+            if (!st)
+                st = chat_render(&c, talk, 3, true, &t, &spans, &e);
+            mem_fail_at(0);
+            text_release(&t);
+            text_spans_release(&spans);
+            chat_release(&c);
+        }
+        assert_int_equal(st, i ? ST_UNSUPPORTED : ST_OK);
+    }
+}
+
+/* Much of the same takes no longer than it is long: a minute, if it were looked through again and
+ * again. */
+static void test_long(void **state)
+{
+    static const char *const words[] = {"<|im_start|>system\n", "add_generation_prompt ", "{{ x }}",
+                                        "{# c #}", "<|im_end|>\n"};
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        struct text t = {0};
+        struct chat c;
+        text_str(&t,
+                 "{% if add_generation_prompt %}<|im_start|>assistant\n<|im_end|>\n{% endif %}");
+        while (t.n < 2000000)
+            text_str(&t, words[i]);
+        assert_int_equal(chat_recognise(&c, t.p, t.n, &e), ST_OK);
+        assert_int_equal(c.system.n, 0);
+        chat_release(&c);
+        text_release(&t);
+    }
+}
+
+static void test_places(void **state)
+{
+    static const struct chat_message two[] = {
+        {"system", "a", 1}, {"system", "b", 1}, {"user", "c", 1}};
+    struct chat c;
+    struct err e = {0};
+    struct text t = {0};
+
+    (void)state;
+    assert_int_equal(chat_find(&c, "gemma", NULL, &e), ST_OK);
+    assert_int_equal(chat_render(&c, two, 3, true, &t, NULL, &e), ST_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "two system messages"));
+    assert_int_equal(chat_render(&c, two, 1, true, &t, NULL, &e), ST_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "none follows"));
+    assert_int_equal(chat_render(&c, &(struct chat_message){"tool", "x", 1}, 1, true, &t, NULL, &e),
+                     ST_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "'tool'"));
+    text_release(&t);
+    chat_release(&c);
 }
 
 int main(void)
@@ -306,6 +417,8 @@ int main(void)
         cmocka_unit_test(test_recognised),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_changed_byte), cmocka_unit_test(test_system_message_replaces_default),
         cmocka_unit_test(test_find),         cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_model),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_places),       cmocka_unit_test(test_long),
     };
 
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
