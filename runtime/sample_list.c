@@ -121,7 +121,6 @@ void sample_sort(struct sample *l)
     else
         heap_order(l->picks, l->n, l->n);
     sample_changed(l, true);
-    l->by_id = false;
 }
 
 void sample_sort_top(struct sample *l, int32_t k)
@@ -134,22 +133,20 @@ void sample_sort_top(struct sample *l, int32_t k)
     if (!l->sorted) {
         heap_order(l->picks, l->n, k);
         sample_changed(l, true);
-        l->by_id = false;
     }
     sample_keep(l, k);
 }
 
 void sample_keep(struct sample *l, int32_t n)
 {
-    assert(n >= 1 && n <= l->n);
-    if (!l->sorted && n < l->n) /* the largest may be gone, and with it what the weights refer to */
-        l->weighed = false;
+    assert(l->sorted && n >= 1 && n <= l->n);
     l->n = n;
 }
 
 void sample_changed(struct sample *l, bool sorted)
 {
     l->sorted = sorted;
+    l->by_id = l->by_id && !sorted;
     l->weighed = false;
 }
 

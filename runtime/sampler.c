@@ -215,15 +215,20 @@ static bool is_active(const struct sampler_row *row, const struct sampler_option
     return !row->active || row->active(o);
 }
 
-/* Before a greedy choice, what never removes the most likely is skipped too. */
+/* Immediately before a greedy choice, what never removes the most likely would change nothing. */
 static void skip_steps(struct sampler *s)
 {
     bool greedy = false;
 
     for (int i = s->n_steps - 1; i >= 0; i--) {
         struct step *p = &s->steps[i];
-        p->skip = !is_active(p->row, &s->opt) || (greedy && p->row->keeps_first);
-        greedy |= p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0;
+        if (!is_active(p->row, &s->opt)) {
+            p->skip = true;
+            continue;
+        }
+        p->skip = greedy && p->row->keeps_first;
+        greedy = p->skip ||
+                 (p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0);
     }
 }
 

@@ -361,14 +361,16 @@ static int pick_size(void)
     return sizes[noise_int(7)];
 }
 
-/* Logits of one of several kinds: spread, many ties, all equal, one far ahead, some -inf. */
+/* Logits of one of several kinds: spread, many ties, all equal, one far ahead, some -inf, Zipf's law. */
 static void make_logits(float *logits, int n)
 {
-    uint32_t kind = noise_int(6);
+    uint32_t kind = noise_int(7);
 
     for (int i = 0; i < n; i++) {
         double x = (noise() + noise() + noise() - 1.5) * (kind == 5 ? 60 : 8);
         logits[i] = (float)(kind == 1 ? floor(x) : kind == 2 ? 1.5 : x);
+        if (kind == 6) /* Zipf's law with exponent 1, where formulas of Mirostat have their limit */
+            logits[i] = (float)-log(i + 1);
         if (kind == 4 && noise() < 0.3)
             logits[i] = -INFINITY;
     }
@@ -395,6 +397,8 @@ static void make_history(struct refs *l, int n_vocab)
         for (int i = 0; i < 3; i++)
             l->breakers[b][i] = (int)noise_int((uint32_t)n_vocab + 1);
         l->breakers[b][0] %= n_vocab;
+        if (b && noise() < 0.5) /* two that begin alike */
+            memcpy(l->breakers[b], l->breakers[b - 1], sizeof l->breakers[b]);
     }
 }
 
@@ -419,6 +423,11 @@ static void randomise(struct sampler_options *o, char letter)
         o->repeat_penalty = (float)(0.5 + 2 * noise());
         o->presence_penalty = (float)(4 * noise() - 2);
         o->frequency_penalty = (float)(4 * noise() - 2);
+        if (noise() < 0.3) { /* whole numbers, so that logits become equal */
+            o->repeat_penalty = 1;
+            o->presence_penalty = rintf(o->presence_penalty);
+            o->frequency_penalty = rintf(o->frequency_penalty);
+        }
         o->repeat_last_n = (int32_t)noise_int(N_CTX + 20) - 1;
         break;
     case 'd':
@@ -498,13 +507,30 @@ static int compare(struct sampler *s, const float *logits, struct refs *l)
         return id;
     assert_int_equal(n, l->n);
     for (int i = 0; i < n; i++) {
-        if (kept[i].id != l->r[i].id) /* two that differ by rounding alone */
-            assert_true(fabs((double)kept[i].p - l->r[i].p) < 1e-6);
-        assert_true(fabs((double)kept[i].p - l->r[i].p) < 1e-6);
+        int j = 0;
+        while (j < n && l->r[j].id != kept[i].id)
+            j++;
+        assert_true(j < n);
+        if (j != i) /* in another order when rounding alone tells them apart, not on a tie */
+            assert_true(l->r[j].x != l->r[i].x && fabs(l->r[j].x - l->r[i].x) < 1e-9);
+        assert_true(fabs((double)kept[i].p - l->r[j].p) < 1e-6);
         found |= kept[i].id == id;
     }
     assert_true(found);
     return id;
+}
+
+/* Some more tokens of text. */
+static void go_on(struct sampler *s, struct refs *l, int n_vocab)
+{
+    for (int i = 0; i < 3; i++) {
+        int id = l->n_history && noise() < 0.7 ? l->history[noise_int((uint32_t)l->n_history)]
+                                               : (int)noise_int((uint32_t)n_vocab);
+        if (l->n_history == N_CTX)
+            memmove(l->history, l->history + 1, (size_t)--l->n_history * sizeof *l->history);
+        l->history[l->n_history++] = id;
+        sampler_accept(s, id);
+    }
 }
 
 /* ---- tests ---- */
@@ -518,21 +544,24 @@ static void test_each_alone(void **state)
     noise_state = 1;
     for (int row = 0; row < N_REF_ROWS; row++) {
         int compared = 0;
-        for (int c = 0; c < 1500; c++) {
+        for (int c = 0; c < 1000; c++) {
             int n = pick_size();
             struct sampler_options o = off();
             struct sampler *s;
             randomise(&o, ref_rows[row].letter);
             make_logits(logits, n);
             make_history(&l, n);
-            load(&l, logits, n);
-            ref_rows[row].fn(&l, &o);
             s = make(&o, &l, n);
-            compare(s, logits, &l);
-            compared += !l.close;
+            for (int i = 0; i < 2; i++) {
+                load(&l, logits, n);
+                ref_rows[row].fn(&l, &o);
+                compare(s, logits, &l);
+                compared += !l.close;
+                go_on(s, &l, n);
+            }
             sampler_free(s);
         }
-        assert_true(compared > 1000);
+        assert_true(compared > 1500);
     }
 }
 
@@ -567,15 +596,18 @@ static void test_any_order(void **state)
             assert_int_equal(sampler_set_letters(&o, "--sampler-seq", letters, &e), ST_OK);
         make_logits(logits, n);
         make_history(&l, n);
-        load(&l, logits, n);
-        for (int i = 0; i < n_order; i++)
-            ref_rows[order[i]].fn(&l, &o);
         s = make(&o, &l, n);
-        compare(s, logits, &l);
-        compared += !l.close;
+        for (int k = 0; k < 2; k++) {
+            load(&l, logits, n);
+            for (int i = 0; i < n_order; i++)
+                ref_rows[order[i]].fn(&l, &o);
+            compare(s, logits, &l);
+            compared += !l.close;
+            go_on(s, &l, n);
+        }
         sampler_free(s);
     }
-    assert_true(compared > 3000);
+    assert_true(compared > 6500);
 }
 
 /* Texts of 12 tokens: the reference learns from the id that was drawn. */
@@ -800,6 +832,220 @@ static void test_bias(void **state)
     }
 }
 
+/* How many of 4 equally likely tokens are kept, where the limit is met exactly; and of one alone. */
+static void test_limits_met_exactly(void **state)
+{
+    static const struct {
+        const char *name;
+        float value;
+        int kept;
+    } cases[] = {
+        {"top_p", 0, 1},   {"top_p", 0.25f, 1},    {"top_p", 0.5f, 2},  {"top_p", 0.51f, 3},
+        {"typ_p", 0, 1},   {"typ_p", 0.5f, 3},     {"typ_p", 0.75f, 4}, {"min_p", 1, 4},
+        {"xtc", 0.25f, 1}, {"xtc", 0.2500001f, 4}, {"xtc", 0, 1},       {"top_n_sigma", 0.1f, 4},
+    };
+    const float logits[] = {2, 2, 2, 2};
+    struct refs none = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int n = 1; n <= 4; n += 3) {
+            struct sampler_options o = off();
+            const char *name = cases[i].name;
+            const struct candidate *kept;
+            struct sampler *s;
+            struct err e;
+            int32_t id, n_kept;
+            float *field = strcmp(name, "top_p") == 0   ? &o.top_p
+                           : strcmp(name, "typ_p") == 0 ? &o.typ_p
+                           : strcmp(name, "min_p") == 0 ? &o.min_p
+                           : strcmp(name, "xtc") == 0   ? &o.xtc_threshold
+                                                        : &o.top_n_sigma;
+            *field = cases[i].value;
+            o.xtc_probability = field == &o.xtc_threshold;
+            s = make(&o, &none, n);
+            assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+            kept = sampler_kept(s, &n_kept);
+            assert_int_equal(n_kept, n == 1 ? 1 : cases[i].kept);
+            /* the lowest ids, but xtc leaves the last */
+            assert_int_equal(kept[0].id, n == 4 && n_kept == 1 && o.xtc_probability > 0 ? 3 : 0);
+            sampler_free(s);
+        }
+    }
+}
+
+/* Behind another sampler a penalty makes two tokens equal: the lowest id is first nevertheless. */
+static void test_tie_behind_a_sampler(void **state)
+{
+    const float logits[] = {0, 1, 2};
+
+    (void)state;
+    for (int c = 0; c < 4; c++) {
+        static const char *const orders[] = {"top_k;penalties", "top_k;penalties;top_p",
+                                             "top_k;penalties;min_p", "top_k;penalties;temp"};
+        struct sampler_options o = off();
+        struct refs none = {0};
+        const struct candidate *kept;
+        struct sampler *s;
+        struct err e;
+        int32_t id, n;
+        assert_int_equal(sampler_set_names(&o, "--samplers", orders[c], &e), ST_OK);
+        o.top_k = 2;
+        o.presence_penalty = 1;
+        o.top_p = 0.4f;
+        o.min_p = 0.1f;
+        o.temp = 0;
+        s = make(&o, &none, 3);
+        sampler_accept(s, 2);
+        assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+        kept = sampler_kept(s, &n);
+        assert_int_equal(n, c == 0 || c == 2 ? 2 : 1);
+        assert_int_equal(kept[0].id, 1);
+        sampler_free(s);
+    }
+}
+
+/* Logits that are not numbers, or none at all, are refused by every sampler. */
+static void test_bad_logits(void **state)
+{
+    static const float bad[][3] = {
+        {1, NAN, 2}, {INFINITY, 0, 1}, {-INFINITY, -INFINITY, -INFINITY}};
+    struct refs none = {0};
+    struct err e;
+
+    (void)state;
+    for (int row = 0; row < N_REF_ROWS + 3; row++) {
+        for (int b = 0; b < 3; b++) {
+            struct sampler_options o = off();
+            struct sampler *s;
+            int32_t id = 7, n;
+            if (row < N_REF_ROWS)
+                randomise(&o, ref_rows[row].letter);
+            else if (row == N_REF_ROWS)
+                o.adaptive_target = 0.5f;
+            else
+                o.mirostat = row - N_REF_ROWS;
+            s = make(&o, &none, 3);
+            assert_int_equal(sampler_sample(s, bad[b], &id, &e), ST_MODEL);
+            assert_non_null(strstr(e.msg, b == 0   ? "token 1 is not a number"
+                                          : b == 1 ? "token 0 is infinite"
+                                                   : "no token is left"));
+            assert_int_equal(id, 7);
+            sampler_kept(s, &n);
+            assert_int_equal(n, 0);
+            sampler_free(s);
+        }
+    }
+}
+
+/* Probabilities stay finite for the largest logits and values, whatever the chain. */
+static void test_extremes(void **state)
+{
+    static float logits[40];
+    struct refs l;
+    struct err e;
+
+    (void)state;
+    noise_state = 6;
+    for (int c = 0; c < 3000; c++) {
+        struct sampler_options o = off();
+        const struct candidate *kept;
+        struct sampler *s;
+        int32_t id, n;
+        double sum = 0;
+        static const float limits[] = {FLT_MAX, FLT_MIN, 1e-45f, 1};
+        for (int i = 0; i < 40; i++)
+            logits[i] = (float)((noise_int(3) - 1.0) * 3.4e38 * (noise_int(2) ? 1 : noise()));
+        for (int row = 0; row < N_REF_ROWS; row++)
+            if (noise() < 0.5)
+                randomise(&o, ref_rows[row].letter);
+        o.temp = limits[noise_int(4)];
+        o.repeat_penalty = limits[noise_int(4)];
+        o.presence_penalty = noise() < 0.5 ? -FLT_MAX : FLT_MAX;
+        o.dry_multiplier = limits[noise_int(4)];
+        o.dynatemp_exp = limits[noise_int(4)];
+        o.mirostat = (int32_t)noise_int(3);
+        o.mirostat_ent = limits[noise_int(4)];
+        o.mirostat_lr = limits[noise_int(4)];
+        o.adaptive_target = (float)(noise() * 2 - 1);
+        make_history(&l, 40);
+        s = make(&o, &l, 40);
+        assert_int_equal(sampler_bias(s, 3, FLT_MAX, &e), ST_OK);
+        for (int i = 0; i < 4; i++) {
+            bool found = false;
+            sum = 0;
+            assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+            kept = sampler_kept(s, &n);
+            for (int j = 0; j < n; j++) {
+                assert_true(kept[j].p >= 0 && kept[j].p <= 1);
+                sum += (double)kept[j].p;
+                found |= kept[j].id == id && kept[j].p > 0;
+            }
+            assert_true(fabs(sum - 1) < 1e-5 && found);
+            sampler_accept(s, id);
+        }
+        sampler_free(s);
+    }
+}
+
+static void test_nothing_is_allocated(void **state)
+{
+    static float logits[N_MAX];
+    static struct refs l;
+    struct err e;
+
+    (void)state;
+    noise_state = 7;
+    for (int c = 0; c < 60; c++) {
+        struct sampler_options o = off();
+        struct sampler *s;
+        for (int row = 0; row < N_REF_ROWS; row++)
+            randomise(&o, ref_rows[row].letter);
+        o.mirostat = c % 3;
+        o.adaptive_target = (float)(c % 2);
+        make_logits(logits, N_MAX);
+        make_history(&l, N_MAX);
+        s = make(&o, &l, N_MAX);
+        mem_guard_begin();
+        for (int i = 0; i < 100; i++) {
+            int32_t id;
+            assert_int_equal(sampler_sample(s, logits, &id, &e), ST_OK);
+            sampler_accept(s, id);
+        }
+        assert_int_equal(mem_guard_end(), 0);
+        sampler_free(s);
+    }
+}
+
+/* Each allocation fails once; breakers included. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 3; c++) {
+        struct sampler_options o = off();
+        bool done = false;
+        o.mirostat = c == 1;
+        o.adaptive_target = c == 2 ? 0.5f : -1;
+        o.dry_multiplier = 1;
+        o.repeat_penalty = 2;
+        for (uint64_t n = 1; !done; n++) {
+            const int32_t ids[] = {1, 2, 3};
+            struct sampler *s;
+            struct err e = {0};
+            enum status st;
+            mem_fail_at(n);
+            st = sampler_new(&s, &o, 100, 10, &e);
+            if (!st)
+                st = sampler_add_breaker(s, ids, 3, &e);
+            mem_fail_at(0);
+            done = st == ST_OK;
+            assert_true(done || (st == ST_NOMEM && strstr(e.msg, "memory")));
+            assert_true(!done || n > 6);
+            sampler_free(s);
+        }
+    }
+}
+
 static void test_refused_values(void **state)
 {
     static const float no_number[] = {NAN, INFINITY, -INFINITY};
@@ -947,6 +1193,12 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_bias),
         cmocka_unit_test(test_refused_values),
+        cmocka_unit_test(test_limits_met_exactly),
+        cmocka_unit_test(test_tie_behind_a_sampler),
+        cmocka_unit_test(test_bad_logits),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_nothing_is_allocated),
+        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_dry_example),
         cmocka_unit_test(test_dry_is_finite),
         cmocka_unit_test(test_those_that_draw),
