@@ -134,8 +134,9 @@ static enum status shape_set_rows(struct tensor *t, struct err *e)
 {
     const struct tensor *a = t->src[0], *x = t->src[1], *ids = t->src[2];
 
-    if (!ids || ids->type != DT_I64 || tensor_rows(ids) != 1 || !is_f32(x) || a->ne[0] != x->ne[0] ||
-        x->ne[1] != ids->ne[0] || a->ne[2] != 1 || a->ne[3] != 1 || x->ne[2] != 1 || x->ne[3] != 1)
+    if (!ids || ids->type != DT_I64 || tensor_rows(ids) != 1 || !is_f32(x) ||
+        a->ne[0] != x->ne[0] || x->ne[1] != ids->ne[0] || a->ne[2] != 1 || a->ne[3] != 1 ||
+        x->ne[2] != 1 || x->ne[3] != 1)
         return bad(t, e, "a matrix, f32 rows of its width and an i64 row number for each");
     if (a->type != DT_F32 && a->type != DT_F16)
         return bad(t, e, "an f32 or f16 matrix to write into");
@@ -179,13 +180,14 @@ static enum status shape_rope(struct tensor *t, struct err *e)
     if (pos->type != DT_I32 || pos->ne[0] != x->ne[2] || tensor_rows(pos) != 1 || x->ne[3] != 1)
         return bad(t, e, "heads [n_embd_head, n_head, n_tok] and i32 positions [n_tok]");
     if (r.n_rot <= 0 || r.n_rot % 2 || r.n_rot > x->ne[0])
-        return err_set(e, ST_MODEL,
-                       "rope dimension count is %d, expected an even number from 2 to the head size %lld",
-                       (int)r.n_rot, (long long)x->ne[0]);
+        return err_set(
+            e, ST_MODEL,
+            "rope dimension count is %d, expected an even number from 2 to the head size %lld",
+            (int)r.n_rot, (long long)x->ne[0]);
     if (freqs && (!is_f32(freqs) || freqs->ne[0] < r.n_rot / 2 || tensor_rows(freqs) != 1))
-        return err_set(e, ST_MODEL, "tensor '%s' has %lld frequency factors of type %s, expected %d f32",
-                       freqs->name, (long long)freqs->ne[0], dtype_name(freqs->type),
-                       (int)r.n_rot / 2);
+        return err_set(
+            e, ST_MODEL, "tensor '%s' has %lld frequency factors of type %s, expected %d f32",
+            freqs->name, (long long)freqs->ne[0], dtype_name(freqs->type), (int)r.n_rot / 2);
     return shape_like_src0(t, e);
 }
 
@@ -207,6 +209,73 @@ static enum status shape_mul_mat(struct tensor *t, struct err *e)
     return result(t, DT_F32, 4, ne, e);
 }
 
+static bool are_ids(const struct tensor *ids, int64_t n_tok)
+{
+    return ids && ids->type == DT_I32 && ids->ne[1] == n_tok && ids->ne[2] == 1 && ids->ne[3] == 1;
+}
+
+static enum status shape_mul_mat_id(struct tensor *t, struct err *e)
+{
+    const struct tensor *w = t->src[0], *x = t->src[1], *ids = t->src[2];
+    int64_t ne[3] = {w->ne[1], ids ? ids->ne[0] : 0, x->ne[2]};
+
+    if (!is_f32(x) || w->ne[0] != x->ne[0] || w->ne[3] != 1 || x->ne[3] != 1 ||
+        !are_ids(ids, x->ne[2]) || (x->ne[1] != 1 && x->ne[1] != ids->ne[0]))
+        return bad(t, e,
+                   "matrices [n_in, n_out, n_expert], rows [n_in, n_used or 1, n_tok] and ids");
+    return result(t, DT_F32, 3, ne, e);
+}
+
+static enum status shape_add_id(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *b = t->src[1], *ids = t->src[2];
+
+    if (!is_f32(b) || b->ne[0] != x->ne[0] || b->ne[2] != 1 || b->ne[3] != 1 || x->ne[3] != 1 ||
+        !are_ids(ids, x->ne[2]) || ids->ne[0] != x->ne[1])
+        return bad(t, e, "rows [n, n_used, n_tok], f32 rows [n, n_expert] and ids");
+    return shape_like_src0(t, e);
+}
+
+static enum status shape_top_k(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0];
+    struct param_top_k p;
+    int64_t ne[2], n_open = x->ne[0];
+
+    op_param_get(t, &p);
+    if (p.n_group > 0 && p.n_group_used > 0 && p.n_group_used <= p.n_group &&
+        x->ne[0] % p.n_group == 0)
+        n_open = x->ne[0] / p.n_group * p.n_group_used;
+    else if (p.n_group != 0)
+        return err_set(e, ST_MODEL, "%lld experts do not fall into %d groups, of which %d are used",
+                       (long long)x->ne[0], (int)p.n_group, (int)p.n_group_used);
+    if (!is_f32(x) || x->ne[2] != 1 || x->ne[3] != 1 || p.k < 1 || p.k > n_open)
+        return bad(t, e, "f32 rows of at least as many elements as are taken");
+    ne[0] = p.k;
+    ne[1] = x->ne[1];
+    return result(t, DT_I32, 2, ne, e);
+}
+
+static enum status shape_pick(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *ids = t->src[1];
+
+    if (!is_f32(x) || x->ne[2] != 1 || x->ne[3] != 1 || !are_ids(ids, x->ne[1]))
+        return bad(t, e, "f32 rows and i32 places in them");
+    return result(t, DT_F32, 2, ids->ne, e);
+}
+
+static enum status shape_mix(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *w = t->src[1];
+    int64_t ne[2] = {x->ne[0], x->ne[2]};
+
+    if (!is_f32(x) || x->ne[3] != 1 ||
+        (w && (!is_f32(w) || w->ne[0] != x->ne[1] || w->ne[1] != x->ne[2] || w->ne[2] != 1)))
+        return bad(t, e, "rows [n, n_used, n_tok] and weights [n_used, n_tok]");
+    return result(t, DT_F32, 2, ne, e);
+}
+
 static enum status shape_flash_attn(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
@@ -214,7 +283,9 @@ static enum status shape_flash_attn(struct tensor *t, struct err *e)
 
     if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
         v->ne[1] != k->ne[1] || v->ne[2] != k->ne[2] || q->ne[3] != 1 || k->ne[3] != 1)
-        return bad(t, e, "q [d, n_head, n_tok], k and v [d, n_head_kv, n_kv], n_head a multiple of n_head_kv");
+        return bad(
+            t, e,
+            "q [d, n_head, n_tok], k and v [d, n_head_kv, n_kv], n_head a multiple of n_head_kv");
     if (mask->ne[0] != k->ne[2] || mask->ne[1] != q->ne[2] ||
         (mask->type != DT_F16 && mask->type != DT_F32))
         return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");

@@ -8,6 +8,8 @@
  *                                                             view of src0 in which row ids[j] = x[j]
  * ADD, MUL    a, b                                            a (+|*) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
+ * CLAMP       x; lo, hi                                       min(max(x, lo), hi)
+ * SOFT_MAX    x                                               exp(x) / sum over ne0 of exp(x)
  * SOFTCAP     x; cap                                          cap * tanh(x / cap)
  * UNARY       x; kind                                         f(x): enum unary_kind
  * NORM        x, w and b optional [ne0]; eps                  (x - mean) / sqrt(variance + eps) [* w] [+ b], mean and
@@ -17,6 +19,17 @@
  * GLU         a, b same shape; kind                           act(a) * b
  * MUL_MAT     w [k, n] any type, x [k, m, ...]                [n, m, ...]: sum over k of w[k,i] x[k,j];
  *             w's outer dimensions divide x's: consecutive planes of x share one of w, as heads do
+ *
+ * Mixtures of experts; ids [n_used, n_tok] i32 say which experts a token goes to:
+ * TOP_K       x [n, n_tok]; struct param_top_k                [k, n_tok] i32: the places of the k largest of each row, the
+ *             largest first; of equal ones the first; NaN is smallest
+ * PICK        x [n, n_tok], ids [k, n_tok]                    [k, n_tok]: x[ids[i, j], j]
+ * MUL_MAT_ID  w [n_in, n_out, n_expert] any type, x [n_in, n_used or 1, n_tok], ids
+ *                                                             [n_out, n_used, n_tok]: x[j, t] times w[ids[j, t]]
+ * ADD_ID      x [n, n_used, n_tok], b [n, n_expert], ids      x[j, t] + b[ids[j, t]]
+ * SHARES      x; floor                                        x / max(sum of x over ne0, floor)
+ * MIX         x [n, n_used, n_tok], w [n_used, n_tok] or none [n, n_tok]: sum over j of w[j, t] x[j, t]
+ *
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
  *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale, softcap
  *                                                             [d_v, n_head, n_tok]:
@@ -70,6 +83,23 @@ struct param_scale {
     float s, bias;
 };
 
+struct param_clamp {
+    float lo, hi; /* lo <= hi */
+};
+
+/*
+ * With n_group > 0 the row is n_group parts of equal length; only the n_group_used parts with the largest
+ * sums of their two largest elements take part. Source: DeepSeek-V3, arXiv:2412.19437, section 2.1.2.
+ */
+struct param_top_k {
+    int32_t k;
+    int32_t n_group, n_group_used;
+};
+
+struct param_shares {
+    float floor;
+};
+
 struct param_softcap {
     float cap; /* finite, above 0 */
 };
@@ -118,7 +148,9 @@ struct param_rope {
 
 enum glu_kind {
     GLU_SWIGLU, /* act(a) = a / (1 + exp(-a)) */
+    GLU_SWIGLU_OAI, /* (b' + 1) a' / (1 + exp(-1.702 a')), a' = min(a, 7), b' = b within -7 .. 7 */
     GLU_GEGLU,  /* act(a) = GELU, tanh form: a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3))), computed in f32 */
+    GLU_COUNT,
 };
 
 struct param_glu {

@@ -27,33 +27,43 @@ const char *arch_name(int i)
     return i >= 0 && i < N_ARCHS ? archs[i]->name : NULL;
 }
 
-int64_t arch_dim(const struct hparams *hp, enum dim d)
+int64_t arch_dim(const struct hparams *hp, enum dim d, uint32_t il)
 {
+    const struct layer_hparams *l = &hp->layer[il];
+
     switch (d) {
     case D_NONE:
         return 1;
     case D_EMBD:
         return hp->n_embd;
     case D_Q:
-        return (int64_t)hp->n_head * hp->n_embd_head_k;
+        return (int64_t)l->n_head * hp->n_embd_head_k;
     case D_K:
-        return (int64_t)hp->n_head_kv * hp->n_embd_head_k;
+        return (int64_t)l->n_head_kv * hp->n_embd_head_k;
     case D_V:
-        return (int64_t)hp->n_head_kv * hp->n_embd_head_v;
+        return (int64_t)l->n_head_kv * hp->n_embd_head_v;
     case D_O:
-        return (int64_t)hp->n_head * hp->n_embd_head_v;
+        return (int64_t)l->n_head * hp->n_embd_head_v;
     case D_QKV:
-        return arch_dim(hp, D_Q) + arch_dim(hp, D_K) + arch_dim(hp, D_V);
+        return arch_dim(hp, D_Q, il) + arch_dim(hp, D_K, il) + arch_dim(hp, D_V, il);
     case D_HEAD_K:
         return hp->n_embd_head_k;
     case D_N_HEAD:
-        return hp->n_head;
+        return l->n_head;
     case D_N_HEAD_KV:
-        return hp->n_head_kv;
+        return l->n_head_kv;
     case D_FF:
-        return hp->n_ff;
+        return l->n_ff;
     case D_FF_2:
-        return 2 * (int64_t)hp->n_ff;
+        return 2 * (int64_t)l->n_ff;
+    case D_FF_EXP:
+        return hp->experts.n_ff;
+    case D_FF_EXP_2:
+        return 2 * (int64_t)hp->experts.n_ff;
+    case D_FF_SHARED:
+        return hp->experts.n_ff_shared;
+    case D_EXPERTS:
+        return hp->experts.n_expert;
     case D_VOCAB:
         return hp->n_vocab;
     case D_CTX:
@@ -64,12 +74,28 @@ int64_t arch_dim(const struct hparams *hp, enum dim d)
     return 1;
 }
 
-int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne[TENSOR_DIMS])
+bool arch_has(const struct arch_tensor *t, const struct hparams *hp, uint32_t il)
 {
-    int n_dims = t->ne[1] == D_NONE ? 1 : 2;
+    switch (t->layers) {
+    case ALL_LAYERS:
+        return true;
+    case DENSE_LAYERS:
+        return !hp->layer[il].experts;
+    case EXPERT_LAYERS:
+        return hp->layer[il].experts;
+    }
+    return true;
+}
 
-    for (int i = 0; i < TENSOR_DIMS; i++)
-        ne[i] = i < n_dims ? arch_dim(hp, t->ne[i]) : 1;
+int arch_shape(const struct arch_tensor *t, const struct hparams *hp, uint32_t il,
+               int64_t ne[TENSOR_DIMS])
+{
+    int n_dims = 1;
+
+    for (int i = 0; i < TENSOR_DIMS; i++) {
+        ne[i] = i < 3 ? arch_dim(hp, t->ne[i], il) : 1;
+        n_dims = i < 3 && t->ne[i] != D_NONE ? i + 1 : n_dims;
+    }
     return n_dims;
 }
 

@@ -39,6 +39,10 @@ enum dim {
     D_N_HEAD_KV, /* n_head_kv */
     D_FF,       /* n_ff */
     D_FF_2,     /* 2 * n_ff: gate and up in one product */
+    D_FF_EXP,   /* n_ff of an expert */
+    D_FF_EXP_2, /* twice that */
+    D_FF_SHARED, /* n_ff of the shared expert */
+    D_EXPERTS,  /* n_expert */
     D_VOCAB,    /* n_vocab */
     D_CTX,      /* n_ctx_train */
     D_ROT_HALF, /* n_rot / 2 */
@@ -47,18 +51,23 @@ enum dim {
 /* The op that reads a weight decides which types it may have. */
 enum weight_use {
     USE_MATRIX, /* MUL_MAT: any float or quantised type */
+    USE_EXPERTS, /* MUL_MAT_ID: likewise */
     USE_ROWS,   /* GET_ROWS: likewise */
     USE_VECTOR, /* norms, biases, RoPE factors: f32 */
 };
+
+/* Which layers have the tensor. */
+enum weight_layers { ALL_LAYERS, DENSE_LAYERS, EXPERT_LAYERS };
 
 enum weight_place { PLACE_INPUT, PLACE_LAYER, PLACE_OUTPUT };
 
 struct arch_tensor {
     const char *name; /* in files; "%d" stands for the layer, and makes the tensor one per layer */
     int slot;         /* index of its pointer in globals or, with "%d", in layer: ARCH_SLOT */
-    enum dim ne[2];   /* innermost first */
+    enum dim ne[3];   /* innermost first */
     enum weight_use use;
     enum weight_place place; /* which part of the model it goes with, when devices share one */
+    enum weight_layers layers;
     bool optional;
     const char *instead; /* name of the tensor that takes the place of an absent one (tied output) */
     const char *unless;  /* name of the tensor beside which this one may be absent (fused weights) */
@@ -96,13 +105,17 @@ const struct arch *arch_find(const char *name, size_t n);
 /* Name of row i, NULL beyond the last. */
 const char *arch_name(int i);
 
-int64_t arch_dim(const struct hparams *hp, enum dim d);
+/* In layer il; dimensions of all layers do not look at it. */
+int64_t arch_dim(const struct hparams *hp, enum dim d, uint32_t il);
+/* Does layer il have a tensor of this row at all? */
+bool arch_has(const struct arch_tensor *t, const struct hparams *hp, uint32_t il);
 static inline bool arch_per_layer(const struct arch_tensor *t)
 {
     return t->place == PLACE_LAYER;
 }
-/* Expected sizes of a row, 1 beyond its last; returns the number of dimensions. */
-int arch_shape(const struct arch_tensor *t, const struct hparams *hp, int64_t ne[TENSOR_DIMS]);
+/* Expected sizes of a row in layer il, 1 beyond its last; returns the number of dimensions. */
+int arch_shape(const struct arch_tensor *t, const struct hparams *hp, uint32_t il,
+               int64_t ne[TENSOR_DIMS]);
 /* A name of the table (name, instead, unless) in files; `il` is ignored where there is no "%d". */
 void arch_tensor_name(const char *name, uint32_t il, char out[TENSOR_NAME]);
 /* Index in model->weights. */

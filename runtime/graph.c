@@ -493,6 +493,61 @@ struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x)
     return finish(g, make(g, OP_MUL_MAT, 2, w, x, NULL, NULL));
 }
 
+struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi)
+{
+    struct param_clamp p = {.lo = lo, .hi = hi};
+    struct tensor *t = make(g, OP_CLAMP, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
+struct tensor *op_soft_max(struct graph *g, struct tensor *x)
+{
+    return finish(g, make(g, OP_SOFT_MAX, 1, x, NULL, NULL, NULL));
+}
+
+struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p)
+{
+    struct tensor *t = make(g, OP_TOP_K, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, p);
+    return finish(g, t);
+}
+
+struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids)
+{
+    return finish(g, make(g, OP_PICK, 2, x, ids, NULL, NULL));
+}
+
+struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x,
+                             struct tensor *ids)
+{
+    return finish(g, make(g, OP_MUL_MAT_ID, 3, w, x, ids, NULL));
+}
+
+struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids)
+{
+    return finish(g, make(g, OP_ADD_ID, 3, x, b, ids, NULL));
+}
+
+struct tensor *op_shares(struct graph *g, struct tensor *x, float floor)
+{
+    struct param_shares p = {.floor = floor};
+    struct tensor *t = make(g, OP_SHARES, 1, x, NULL, NULL, NULL);
+
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
+struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
+{
+    return finish(g, make(g, OP_MIX, 1, x, w, NULL, NULL));
+}
+
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
                              struct tensor *mask, float scale, float softcap)
 {

@@ -112,6 +112,14 @@ struct tensor *op_rope(struct graph *g, struct tensor *x, struct tensor *pos, st
                        const struct param_rope *r);
 struct tensor *op_glu(struct graph *g, struct tensor *a, struct tensor *b, enum glu_kind kind);
 struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x);
+struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi);
+struct tensor *op_soft_max(struct graph *g, struct tensor *x);
+struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p);
+struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids);
+struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x, struct tensor *ids);
+struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids);
+struct tensor *op_shares(struct graph *g, struct tensor *x, float floor);
+struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
                              struct tensor *mask, float scale, float softcap);
 

@@ -1,12 +1,14 @@
 #include "runtime/hparams.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gguf/base/text.h"
 
-#define N_MAX (1u << 28) /* no width, head count or vocabulary of a real model comes near */
+#define EXPERTS_MAX 4096       /* as many are refused as damage */
+#define N_MAX       (1u << 28) /* no width, head count or vocabulary of a real model comes near */
 
 /* A sticky reader: after the first failure later reads do nothing, so the keys read as a list. */
 struct keys {
@@ -44,43 +46,32 @@ static void get_u32(struct keys *k, const char *name, bool required, uint32_t lo
     check_u32(k, *out, lo, hi);
 }
 
-/*
- * A number that some architectures give per layer, as an array. What differs from layer to layer is
- * refused by name until an architecture needs it.
- */
-static void get_u32_per_layer(struct keys *k, const char *name, bool required, uint32_t n_layer,
-                              uint32_t hi, uint32_t *out)
+/* A number for all layers, or an array of one per layer; `field` is its place in struct layer_hparams. */
+static void get_u32_per_layer(struct keys *k, struct hparams *hp, const char *name, bool required,
+                              size_t field, uint32_t *max)
 {
-    const struct gguf_kv *kv;
+    const struct gguf_kv *kv = k->st ? NULL : gguf_find(k->g, full_key(k, name));
+    bool array = kv && kv->type == GGUF_ARR;
 
     if (k->st)
         return;
-    kv = gguf_find(k->g, full_key(k, name));
-    if (!kv || kv->type != GGUF_ARR) {
-        get_u32(k, name, required, 1, hi, out);
-        return;
-    }
-    if (!gguf_type_is_int(kv->elem) || kv->n != n_layer) {
+    if (!array)
+        get_u32(k, name, required, 1, N_MAX, max);
+    else if (!gguf_type_is_int(kv->elem) || kv->n != hp->n_layer)
         k->st =
             err_set(k->e, ST_MODEL,
                     "key '%s' is an array of %llu %s, expected one integer or one per layer (%u)",
-                    k->key, (unsigned long long)kv->n, gguf_type_name(kv->elem), n_layer);
-        return;
-    }
-    for (uint64_t i = 0; i < kv->n && !k->st; i++) {
-        int64_t v = gguf_kv_int(kv, i), first = gguf_kv_int(kv, 0);
+                    k->key, (unsigned long long)kv->n, gguf_type_name(kv->elem), hp->n_layer);
+    else
+        *max = 0;
+    for (uint32_t il = 0; il < hp->n_layer && !k->st; il++) {
+        int64_t v = array ? gguf_kv_int(kv, il) : *max;
 
-        if (v < 1 || v > hi)
-            k->st = err_set(k->e, ST_MODEL, "key '%s' is %lld for layer %llu, expected 1 to %u",
-                            k->key, (long long)v, (unsigned long long)i, hi);
-        else if (v != first)
-            k->st =
-                err_set(k->e, ST_UNSUPPORTED,
-                        "key '%s' is %lld for layer 0 and %lld for layer %llu; layers that differ "
-                        "are not supported",
-                        k->key, (long long)first, (long long)v, (unsigned long long)i);
-        else
-            *out = (uint32_t)v;
+        if (v < 1 || v > N_MAX)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' is %lld for layer %u, expected 1 to %u",
+                            k->key, (long long)v, il, N_MAX);
+        *(uint32_t *)((char *)&hp->layer[il] + field) = (uint32_t)v;
+        *max = v > *max ? (uint32_t)v : *max;
     }
 }
 
@@ -128,21 +119,35 @@ static void read_vocab_size(struct keys *k, struct hparams *hp)
                     k->key);
 }
 
+static void check_groups(struct keys *k, const struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer && !k->st; il++) {
+        const struct layer_hparams *l = &hp->layer[il];
+
+        if (l->n_head % l->n_head_kv)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of head_count %u",
+                            full_key(k, "attention.head_count_kv"), l->n_head_kv, l->n_head);
+    }
+}
+
 /* Sizes of a head follow from the width unless both are given. */
 static void read_heads(struct keys *k, struct hparams *hp)
 {
     bool derived = !has(k, "attention.key_length") || !has(k, "attention.value_length");
 
-    get_u32_per_layer(k, "attention.head_count", true, hp->n_layer, N_MAX, &hp->n_head);
-    hp->n_head_kv = hp->n_head;
-    get_u32_per_layer(k, "attention.head_count_kv", false, hp->n_layer, N_MAX, &hp->n_head_kv);
+    get_u32_per_layer(k, hp, "attention.head_count", true, offsetof(struct layer_hparams, n_head),
+                      &hp->n_head);
+    if (has(k, "attention.head_count_kv")) {
+        get_u32_per_layer(k, hp, "attention.head_count_kv", true,
+                          offsetof(struct layer_hparams, n_head_kv), &hp->n_head_kv);
+    } else {
+        hp->n_head_kv = hp->n_head;
+        for (uint32_t il = 0; il < hp->n_layer; il++)
+            hp->layer[il].n_head_kv = hp->layer[il].n_head;
+    }
+    check_groups(k, hp);
     if (k->st)
         return;
-    if (hp->n_head % hp->n_head_kv) {
-        k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of head_count %u",
-                        full_key(k, "attention.head_count_kv"), hp->n_head_kv, hp->n_head);
-        return;
-    }
     if (derived && hp->n_embd % hp->n_head) {
         k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of embedding_length %u",
                         full_key(k, "attention.head_count"), hp->n_head, hp->n_embd);
@@ -263,6 +268,7 @@ static void read_scales(struct keys *k, struct hparams *hp)
     get_f32(k, "residual_scale", false, true, &hp->residual_scale);
     get_f32(k, "logit_scale", false, true, &hp->logit_scale);
     get_f32(k, "attention.scale", false, true, &hp->attn_scale);
+    get_f32(k, "attention.clamp_kqv", false, true, &hp->clamp_qkv);
     get_f32(k, "attention.temperature_scale", false, true, &hp->attn_temp_scale);
 }
 
@@ -274,7 +280,8 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
     get_u32(&k, "context_length", true, 1, INT32_MAX, &hp->n_ctx_train);
     get_u32(&k, "embedding_length", true, 1, N_MAX, &hp->n_embd);
     get_u32(&k, "block_count", true, 1, LAYERS_MAX, &hp->n_layer);
-    get_u32_per_layer(&k, "feed_forward_length", true, hp->n_layer, N_MAX, &hp->n_ff);
+    get_u32_per_layer(&k, hp, "feed_forward_length", true, offsetof(struct layer_hparams, n_ff),
+                      &hp->n_ff);
     if (!k.st)
         read_heads(&k, hp);
     get_f32(&k,
@@ -296,13 +303,22 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
     return k.st;
 }
 
+void hparams_same_layers(struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        hp->layer[il].n_ff = hp->n_ff;
+        hp->layer[il].n_head = hp->n_head;
+        hp->layer[il].n_head_kv = hp->n_head_kv;
+    }
+}
+
 /* ---- keys that some architectures share ---- */
 
 /* Layers 0 .. period - 2 of each period have a window, the last one none. */
 static void set_pattern(struct hparams *hp, uint32_t period)
 {
     for (uint32_t il = 0; il < hp->n_layer; il++)
-        hp->windowed[il] = period == 0 || il % period < period - 1;
+        hp->layer[il].windowed = period == 0 || il % period < period - 1;
 }
 
 static void read_pattern(struct keys *k, struct hparams *hp, uint32_t period)
@@ -323,7 +339,7 @@ static void read_pattern(struct keys *k, struct hparams *hp, uint32_t period)
         return;
     }
     for (uint32_t il = 0; il < hp->n_layer; il++)
-        hp->windowed[il] = gguf_kv_int(kv, il) != 0;
+        hp->layer[il].windowed = gguf_kv_int(kv, il) != 0;
 }
 
 enum status hparams_read_window(struct hparams *hp, const struct gguf *g, const char *arch,
@@ -347,5 +363,57 @@ enum status hparams_read_softcaps(struct hparams *hp, const struct gguf *g, cons
 
     get_f32(&k, "attn_logit_softcapping", false, true, &hp->softcap_attn);
     get_f32(&k, "final_logit_softcapping", false, true, &hp->softcap_logits);
+    return k.st;
+}
+
+/* Which layers have experts: from the first one that is not dense on, every `step`-th. */
+static void mark_experts(struct hparams *hp)
+{
+    const struct hparams_experts *x = &hp->experts;
+
+    for (uint32_t il = 0; il < hp->n_layer; il++)
+        hp->layer[il].experts = x->n_expert && il >= x->n_dense && (il + 1) % x->step == 0;
+}
+
+enum status hparams_read_experts(struct hparams *hp, const struct gguf *g, const char *arch,
+                                 struct err *e)
+{
+    struct keys keys = {.g = g, .arch = arch, .e = e}, *k = &keys;
+    struct hparams_experts *x = &hp->experts;
+
+    x->step = 1;
+    get_u32(k, "expert_count", false, 0, EXPERTS_MAX, &x->n_expert);
+    if (k->st || !x->n_expert)
+        return k->st;
+    x->n_ff = hp->n_ff;
+    get_u32(k, "expert_used_count", true, 1, x->n_expert, &x->n_used);
+    get_u32(k, "expert_feed_forward_length", false, 1, N_MAX, &x->n_ff);
+    get_u32(k, "expert_shared_count", false, 0, EXPERTS_MAX, &x->n_shared);
+    if ((uint64_t)x->n_shared * x->n_ff <= N_MAX)
+        x->n_ff_shared = x->n_shared * x->n_ff;
+    get_u32(k, "expert_shared_feed_forward_length", false, 0, N_MAX, &x->n_ff_shared);
+    get_u32(k, "leading_dense_block_count", false, 0, hp->n_layer, &x->n_dense);
+    get_u32(k, "interleave_moe_layer_step", false, 1, LAYERS_MAX, &x->step);
+    get_u32(k, "expert_group_count", false, 0, x->n_expert, &x->n_group);
+    if (x->n_group)
+        get_u32(k, "expert_group_used_count", false, 0, x->n_group, &x->n_group_used);
+    get_u32(k, "expert_gating_func", false, 0, 3, &x->gating);
+    get_f32(k, "expert_weights_scale", false, true, &x->weights_scale);
+    if (!k->st)
+        k->st =
+            gguf_get_bool(k->g, full_key(k, "expert_weights_norm"), false, &x->weights_norm, k->e);
+    mark_experts(hp);
+    return k->st;
+}
+
+enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, const char *arch,
+                               struct err *e)
+{
+    struct keys k = {.g = g, .arch = arch, .e = e};
+    uint32_t n = 0;
+
+    get_u32(&k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &n);
+    if (!k.st)
+        hp->n_layer -= n;
     return k.st;
 }

@@ -15,14 +15,36 @@
 
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN, ROPE_SCALING_LONGROPE };
 
+/* Mixtures of experts, of architectures that call hparams_read_experts; n_expert 0: there are none. */
+struct hparams_experts {
+    uint32_t n_expert;      /* <arch>.expert_count */
+    uint32_t n_used;        /* <arch>.expert_used_count: of each token */
+    uint32_t n_ff;          /* <arch>.expert_feed_forward_length; default n_ff */
+    uint32_t n_shared;      /* <arch>.expert_shared_count */
+    uint32_t n_ff_shared;   /* <arch>.expert_shared_feed_forward_length; default n_shared * n_ff of experts */
+    uint32_t n_dense;       /* <arch>.leading_dense_block_count: layers without experts before the others */
+    uint32_t step;          /* <arch>.interleave_moe_layer_step: every such layer has them; default 1 */
+    uint32_t n_group, n_group_used; /* <arch>.expert_group_count, .expert_group_used_count; default 0 */
+    uint32_t gating;        /* <arch>.expert_gating_func: enum router; 0: the architecture's own */
+    float weights_scale;    /* <arch>.expert_weights_scale; 0: none */
+    bool weights_norm;      /* <arch>.expert_weights_norm */
+};
+
+/* What differs from layer to layer. */
+struct layer_hparams {
+    uint32_t n_ff;      /* <arch>.feed_forward_length: a number, or one per layer */
+    uint32_t n_head;    /* <arch>.attention.head_count: likewise */
+    uint32_t n_head_kv; /* <arch>.attention.head_count_kv: likewise; default n_head */
+    bool windowed;      /* sees n_window positions only */
+    bool experts;       /* its feed-forward network is a mixture of experts */
+};
+
 struct hparams {
     uint32_t n_vocab;
     uint32_t n_ctx_train;  /* <arch>.context_length */
     uint32_t n_embd;       /* <arch>.embedding_length */
     uint32_t n_layer;      /* <arch>.block_count */
-    uint32_t n_ff;         /* <arch>.feed_forward_length */
-    uint32_t n_head;       /* <arch>.attention.head_count */
-    uint32_t n_head_kv;    /* <arch>.attention.head_count_kv; default n_head */
+    uint32_t n_ff, n_head, n_head_kv; /* the largest of a layer */
     uint32_t n_embd_head_k; /* <arch>.attention.key_length; default n_embd / n_head */
     uint32_t n_embd_head_v; /* <arch>.attention.value_length; default n_embd / n_head */
     uint32_t n_rot;        /* <arch>.rope.dimension_count; default n_embd_head_k */
@@ -37,7 +59,6 @@ struct hparams {
 
     /* Sliding windows, of architectures that call hparams_read_window; else no layer has one. */
     uint32_t n_window;     /* positions that a windowed layer sees, the token's own among them; 0: all */
-    bool windowed[LAYERS_MAX]; /* [n_layer] */
     float rope_base_window;    /* RoPE of windowed layers: <arch>.rope.freq_base_swa */
     float softcap_attn, softcap_logits; /* 0: none; of architectures that call hparams_read_softcaps */
     float yarn_log_mul;       /* <arch>.rope.scaling.yarn_log_multiplier; default 0 */
@@ -48,11 +69,17 @@ struct hparams {
     float residual_scale;     /* <arch>.residual_scale */
     float logit_scale;        /* <arch>.logit_scale */
     float attn_scale;         /* <arch>.attention.scale: of q.k */
+    float clamp_qkv;          /* <arch>.attention.clamp_kqv: of Q, K and V */
     float attn_temp_scale;    /* <arch>.attention.temperature_scale */
+    struct hparams_experts experts;
+    struct layer_hparams layer[LAYERS_MAX]; /* [n_layer] */
 };
 
 /* Read and check; every error names the key, the value found and the range or relation expected. */
 enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e);
+
+/* Give every layer the sizes n_ff, n_head and n_head_kv of hp. */
+void hparams_same_layers(struct hparams *hp);
 
 /*
  * <arch>.attention.sliding_window and .sliding_window_pattern (one boolean per layer, or a period n: all
@@ -61,6 +88,12 @@ enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *a
  */
 enum status hparams_read_window(struct hparams *hp, const struct gguf *g, const char *arch,
                                 uint32_t period, struct err *e);
+/* The keys of hp->experts, and which layers have them. */
+enum status hparams_read_experts(struct hparams *hp, const struct gguf *g, const char *arch,
+                                 struct err *e);
+/* Leave out the last <arch>.nextn_predict_layers layers, which predict further tokens. */
+enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, const char *arch,
+                               struct err *e);
 /* <arch>.attn_logit_softcapping and .final_logit_softcapping; hp holds the defaults. */
 enum status hparams_read_softcaps(struct hparams *hp, const struct gguf *g, const char *arch,
                                   struct err *e);

@@ -40,11 +40,11 @@ static const char *ne_text(char out[96], const int64_t *ne, int n_dims)
 }
 
 static enum status check_shape(const struct gguf_tensor *gt, const struct arch_tensor *at,
-                               const struct hparams *hp, struct err *e)
+                               const struct hparams *hp, uint32_t il, struct err *e)
 {
     char found[96], expected[96];
     int64_t ne[TENSOR_DIMS];
-    int n_dims = arch_shape(at, hp, ne);
+    int n_dims = arch_shape(at, hp, il, ne);
 
     if (memcmp(ne, gt->ne, sizeof ne) == 0)
         return ST_OK;
@@ -55,13 +55,17 @@ static enum status check_shape(const struct gguf_tensor *gt, const struct arch_t
 /* Can the device compute what the weight is for? Asked with an input of one column. */
 static bool can_use(const struct device *dev, const struct tensor *w, enum weight_use use)
 {
-    struct tensor x = {0}, t = {.op = use == USE_ROWS ? OP_GET_ROWS : OP_MUL_MAT};
-    int64_t n = use == USE_ROWS ? 1 : w->ne[0];
+    static const enum op ops[] = {
+        [USE_MATRIX] = OP_MUL_MAT, [USE_EXPERTS] = OP_MUL_MAT_ID, [USE_ROWS] = OP_GET_ROWS};
+    struct tensor x = {0}, ids = {0}, t = {.op = ops[use]};
+    int64_t n = use == USE_ROWS ? 1 : w->ne[0], one = 1;
 
-    if (!tensor_set_shape(&x, use == USE_ROWS ? DT_I32 : DT_F32, 1, &n))
+    if (!tensor_set_shape(&x, use == USE_ROWS ? DT_I32 : DT_F32, 1, &n) ||
+        !tensor_set_shape(&ids, DT_I32, 1, &one))
         return false;
     t.src[0] = (struct tensor *)w;
     t.src[1] = &x;
+    t.src[2] = use == USE_EXPERTS ? &ids : NULL;
     return op_shape(&t, NULL) == ST_OK && device_supports_op(dev, &t);
 }
 
@@ -172,7 +176,7 @@ static enum status load_weight(struct model *m, const struct model_options *opt,
         gt = gguf_find_tensor(m->file, at->instead);
     if (!gt)
         return may_miss(m->file, at, il) ? ST_OK : missing(at, name, il, &m->hp, e);
-    st = check_shape(gt, at, &m->hp, e);
+    st = check_shape(gt, at, &m->hp, il, e);
     if (st)
         return st;
     if (!tensor_set_shape(t, gt->type, gt->n_dims, gt->ne))
@@ -199,7 +203,7 @@ static enum status load_weights(struct model *m, const struct model_options *opt
         uint32_t n = arch_per_layer(at) ? m->hp.n_layer : 1;
 
         for (uint32_t il = 0; il < n; il++) {
-            enum status st = load_weight(m, opt, at, il, e);
+            enum status st = arch_has(at, &m->hp, il) ? load_weight(m, opt, at, il, e) : ST_OK;
             if (st)
                 return st;
         }

@@ -29,6 +29,8 @@ static const struct cpu_op *const table[OP_COUNT] = {
     [OP_ADD] = &cpu_op_add,
     [OP_MUL] = &cpu_op_mul,
     [OP_SCALE] = &cpu_op_scale,
+    [OP_CLAMP] = &cpu_op_clamp,
+    [OP_SOFT_MAX] = &cpu_op_soft_max,
     [OP_SOFTCAP] = &cpu_op_softcap,
     [OP_UNARY] = &cpu_op_unary,
     [OP_NORM] = &cpu_op_norm,
@@ -36,6 +38,12 @@ static const struct cpu_op *const table[OP_COUNT] = {
     [OP_ROPE] = &cpu_op_rope,
     [OP_GLU] = &cpu_op_glu,
     [OP_MUL_MAT] = &cpu_op_mul_mat,
+    [OP_MUL_MAT_ID] = &cpu_op_mul_mat_id,
+    [OP_ADD_ID] = &cpu_op_add_id,
+    [OP_TOP_K] = &cpu_op_top_k,
+    [OP_PICK] = &cpu_op_pick,
+    [OP_SHARES] = &cpu_op_shares,
+    [OP_MIX] = &cpu_op_mix,
     [OP_FLASH_ATTN] = &cpu_op_flash_attn,
 };
 
@@ -298,7 +306,7 @@ static void name_kernels(struct cpu *c)
     for (int op = 0; op < OP_COUNT; op++)
         for (uint32_t t = 0; table[op] && t < DT_COUNT; t++) {
             char *name = c->names[op][t];
-            bool typed = op == OP_MUL_MAT || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
+            bool typed = op == OP_MUL_MAT || op == OP_MUL_MAT_ID || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
             if (!dtype_known(t))
                 continue;
             snprintf(name, sizeof c->names[op][t], "%s%s%s%s%s", op_name((enum op)op),

@@ -306,29 +306,43 @@ UNARY(relu)
 UNARY(relu_sqr)
 UNARY(sigmoid)
 
-static void swiglu(const float *a, const float *b, float *y, int64_t n)
+static inline vf vf_swiglu(vf a, vf b)
 {
-    int64_t i = 0;
-
-    for (; i + VF <= n; i += VF)
-        vf_store(y + i, vf_mul(vf_silu(vf_load(a + i)), vf_load(b + i)));
-    if (i < n) {
-        int m = (int)(n - i);
-        vf_store_n(y + i, vf_mul(vf_silu(vf_load_n(a + i, m)), vf_load_n(b + i, m)), m);
-    }
+    return vf_mul(vf_silu(a), b);
 }
 
-static void geglu(const float *a, const float *b, float *y, int64_t n)
+static inline vf vf_geglu(vf a, vf b)
 {
-    int64_t i = 0;
-
-    for (; i + VF <= n; i += VF)
-        vf_store(y + i, vf_mul(vf_gelu(vf_load(a + i)), vf_load(b + i)));
-    if (i < n) {
-        int m = (int)(n - i);
-        vf_store_n(y + i, vf_mul(vf_gelu(vf_load_n(a + i, m)), vf_load_n(b + i, m)), m);
-    }
+    return vf_mul(vf_gelu(a), b);
 }
+
+/* NaN stays: vf_min and vf_max give their second operand where either is NaN. */
+static inline vf vf_swiglu_oai(vf a, vf b)
+{
+    const vf one = vf_set1(1.0f), limit = vf_set1(7.0f);
+
+    a = vf_min(limit, a);
+    b = vf_max(vf_set1(-7.0f), vf_min(limit, b));
+    a = vf_div(a, vf_add(one, vf_exp(vf_mul(a, vf_set1(-1.702f)))));
+    return vf_mul(a, vf_add(b, one));
+}
+
+#define GLU(f)                                                                                     \
+    static void f(const float *a, const float *b, float *y, int64_t n)                             \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+                                                                                                   \
+        for (; i + VF <= n; i += VF)                                                               \
+            vf_store(y + i, vf_##f(vf_load(a + i), vf_load(b + i)));                               \
+        if (i < n) {                                                                               \
+            int m = (int)(n - i);                                                                  \
+            vf_store_n(y + i, vf_##f(vf_load_n(a + i, m), vf_load_n(b + i, m)), m);                \
+        }                                                                                          \
+    }
+
+GLU(swiglu)
+GLU(swiglu_oai)
+GLU(geglu)
 
 static float softmax(float *s, const float *mask, float scale, int n, float *max)
 {
@@ -369,6 +383,5 @@ const struct cpu_kernels CAT(cpu_kernels_, ISA) = {
               [UNARY_RELU] = relu,
               [UNARY_RELU_SQR] = relu_sqr,
               [UNARY_SIGMOID] = sigmoid},
-    .swiglu = swiglu,
-    .geglu = geglu,
+    .glu = {[GLU_SWIGLU] = swiglu, [GLU_SWIGLU_OAI] = swiglu_oai, [GLU_GEGLU] = geglu},
 };

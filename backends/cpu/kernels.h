@@ -54,9 +54,8 @@ struct cpu_kernels {
     void (*softcap)(const float *x, float *y, float scale, float cap, int64_t n);
     /* y = f(x), f by enum unary_kind; may be done in place. NaN stays. */
     void (*unary[UNARY_COUNT])(const float *x, float *y, int64_t n);
-    /* y = a / (1 + exp(-a)) * b and y = gelu(a) * b; y may be a or b. */
-    void (*swiglu)(const float *a, const float *b, float *y, int64_t n);
-    void (*geglu)(const float *a, const float *b, float *y, int64_t n);
+    /* By enum glu_kind; y may be a or b. */
+    void (*glu[GLU_COUNT])(const float *a, const float *b, float *y, int64_t n);
 };
 
 /*

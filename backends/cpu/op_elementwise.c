@@ -1,6 +1,8 @@
 /*
- * ADD, MUL, SCALE, SOFTCAP, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
+ * ADD, MUL, SCALE, SOFTCAP, CLAMP, SOFT_MAX, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
  */
+#include <math.h>
+
 #include "backends/cpu/ops.h"
 
 /*
@@ -113,6 +115,57 @@ static void softcap_run(const struct cpu_task *k, const struct tensor *t)
 const struct cpu_op cpu_op_softcap = {
     .supports = scale_supports, .run = softcap_run, .isa_in_name = true};
 
+/* ---- CLAMP ---- */
+
+static void clamp_run(const struct cpu_task *k, const struct tensor *t)
+{
+    struct param_clamp p;
+    int64_t from, to;
+
+    op_param_get(t, &p);
+    task_range(k, tensor_rows(t), &from, &to);
+    for (int64_t r = from; r < to; r++) {
+        const float *x = row_at(t->src[0], r);
+        float *y = row_at(t, r);
+        INDEPENDENT
+        for (int64_t i = 0; i < t->ne[0]; i++)
+            y[i] = x[i] < p.lo ? p.lo : x[i] > p.hi ? p.hi : x[i]; /* NaN stays */
+    }
+}
+
+const struct cpu_op cpu_op_clamp = {.supports = scale_supports, .run = clamp_run};
+
+/* ---- SOFT_MAX ---- */
+
+/* A row without anything above -inf gives NaN, as 0 / 0. */
+static void soft_max_row(const struct cpu_kernels *f, const float *x, float *y, int64_t n)
+{
+    float max = -INFINITY;
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] - max;
+    f->exp(y, y, n);
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)y[i];
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)y[i] / sum);
+}
+
+static void soft_max_run(const struct cpu_task *k, const struct tensor *t)
+{
+    int64_t from, to;
+
+    task_range(k, tensor_rows(t), &from, &to);
+    for (int64_t r = from; r < to; r++)
+        soft_max_row(k->isa->kernels, row_at(t->src[0], r), row_at(t, r), t->ne[0]);
+}
+
+const struct cpu_op cpu_op_soft_max = {
+    .supports = scale_supports, .run = soft_max_run, .isa_in_name = true};
+
 /* ---- UNARY ---- */
 
 static bool unary_supports(const struct tensor *t)
@@ -144,21 +197,20 @@ static bool glu_supports(const struct tensor *t)
     struct param_glu p;
 
     op_param_get(t, &p);
-    return (p.kind == GLU_SWIGLU || p.kind == GLU_GEGLU) && f32_rows(t) && f32_rows(t->src[0]) &&
+    return p.kind >= 0 && p.kind < GLU_COUNT && f32_rows(t) && f32_rows(t->src[0]) &&
            f32_rows(t->src[1]);
 }
 
 static void glu_run(const struct cpu_task *k, const struct tensor *t)
 {
-    const struct cpu_kernels *f = k->isa->kernels;
     struct param_glu p;
     int64_t from, to;
 
     op_param_get(t, &p);
     task_range(k, tensor_rows(t), &from, &to);
     for (int64_t r = from; r < to; r++)
-        (p.kind == GLU_SWIGLU ? f->swiglu : f->geglu)(row_at(t->src[0], r), row_at(t->src[1], r),
-                                                      row_at(t, r), t->ne[0]);
+        k->isa->kernels->glu[p.kind](row_at(t->src[0], r), row_at(t->src[1], r), row_at(t, r),
+                                     t->ne[0]);
 }
 
 const struct cpu_op cpu_op_glu = {.supports = glu_supports, .run = glu_run, .isa_in_name = true};

@@ -80,7 +80,7 @@ struct cpu_op {
 
 /* ADD, MUL: a, b f32 rows. SCALE, SOFTCAP, UNARY, GLU: f32 rows. */
 extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_softcap, cpu_op_unary,
-    cpu_op_glu;
+    cpu_op_glu, cpu_op_clamp, cpu_op_soft_max;
 /* Sums in double: no overflow, one order on every instruction set. */
 extern const struct cpu_op cpu_op_norm, cpu_op_rms_norm;
 extern const struct cpu_op cpu_op_rope;
@@ -90,6 +90,9 @@ extern const struct cpu_op cpu_op_rope;
  */
 extern const struct cpu_op cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
 extern const struct cpu_op cpu_op_mul_mat;
+/* Row numbers are checked: ST_MODEL. */
+extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_top_k, cpu_op_pick,
+    cpu_op_shares, cpu_op_mix;
 extern const struct cpu_op cpu_op_flash_attn;
 
 /* Report a failure of t (the first one of a job counts). */

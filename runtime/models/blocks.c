@@ -86,9 +86,9 @@ static struct tensor *store(struct build *b, const struct block_attn_in *in, str
 
 /* The first n_kv cells of a cache: [d, n_head_kv, n_kv]. A view of the write, so that it comes
  * later. */
-static struct tensor *load(struct build *b, struct tensor *cache, uint32_t d)
+static struct tensor *load(struct build *b, struct tensor *cache, uint32_t d, uint32_t il)
 {
-    uint32_t n_head_kv = b->m->hp.n_head_kv;
+    uint32_t n_head_kv = b->m->hp.layer[il].n_head_kv;
     int64_t ne[3] = {d, n_head_kv, b->f->n_kv};
     size_t nb[2];
 
@@ -99,6 +99,11 @@ static struct tensor *load(struct build *b, struct tensor *cache, uint32_t d)
     return op_view(b->g, cache, 3, ne, nb, 0);
 }
 
+static struct tensor *clamped(struct build *b, struct tensor *x, float limit)
+{
+    return limit > 0 ? op_clamp(b->g, x, -limit, limit) : x;
+}
+
 /* What the weights make of x: [n_head * d, n_tok] each. */
 struct projected {
     struct tensor *q, *k, *v;
@@ -107,21 +112,22 @@ struct projected {
 static struct projected project(struct build *b, const struct block_attn *w,
                                 const struct block_attn_in *in, struct tensor *x, uint32_t il)
 {
-    int64_t n_q = arch_dim(&b->m->hp, D_Q), n_k = arch_dim(&b->m->hp, D_K);
+    int64_t n_q = arch_dim(&b->m->hp, D_Q, il), n_k = arch_dim(&b->m->hp, D_K, il);
     struct projected p;
     struct tensor *all;
 
     if (w->qkv) {
-        all = named(block_linear(b, w->qkv, w->qkv_b, x), "qkv-%u", il);
+        all = clamped(b, block_linear(b, w->qkv, w->qkv_b, x), in->clamp_qkv);
+        named(all, "qkv-%u", il);
         p.q = columns(b, all, 0, n_q);
         p.k = columns(b, all, n_q, n_k);
         if (in->no_rope) /* no later op gives it rows without gaps */
             p.k = op_cont(b->g, p.k);
-        p.v = columns(b, all, n_q + n_k, arch_dim(&b->m->hp, D_V));
+        p.v = columns(b, all, n_q + n_k, arch_dim(&b->m->hp, D_V, il));
     } else {
-        p.q = block_linear(b, w->q, w->q_b, x);
-        p.k = block_linear(b, w->k, w->k_b, x);
-        p.v = block_linear(b, w->v, w->v_b, x);
+        p.q = clamped(b, block_linear(b, w->q, w->q_b, x), in->clamp_qkv);
+        p.k = clamped(b, block_linear(b, w->k, w->k_b, x), in->clamp_qkv);
+        p.v = clamped(b, block_linear(b, w->v, w->v_b, x), in->clamp_qkv);
     }
     named(p.q, "Qproj-%u", il);
     named(p.k, "Kproj-%u", il);
@@ -165,7 +171,7 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
                               const struct block_attn_in *in, const struct projected *p,
                               uint32_t il)
 {
-    struct tensor *k = positioned(b, in, p->k, w->k_norm, b->m->hp.n_head_kv);
+    struct tensor *k = positioned(b, in, p->k, w->k_norm, b->m->hp.layer[il].n_head_kv);
 
     named(k, "Kcur-%u", il);
     return (struct stored){
@@ -178,17 +184,17 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
                           const struct block_attn_in *in, struct tensor *x, uint32_t il)
 {
     const struct hparams *hp = &b->m->hp;
-    int64_t ne[2] = {arch_dim(hp, D_O), b->f->n_tokens};
+    int64_t ne[2] = {arch_dim(hp, D_O, il), b->f->n_tokens};
     struct projected p = project(b, w, in, x, il);
-    struct tensor *q = positioned(b, in, p.q, w->q_norm, hp->n_head), *y;
+    struct tensor *q = positioned(b, in, p.q, w->q_norm, hp->layer[il].n_head), *y;
     struct stored kv;
 
     if (in->q_scale)
         q = op_mul(b->g, q, in->q_scale);
     named(q, "Qcur-%u", il);
     kv = store_kv(b, w, in, &p, il);
-    y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k), load(b, kv.v, hp->n_embd_head_v),
-                      in->mask, in->scale, in->softcap);
+    y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k, il),
+                      load(b, kv.v, hp->n_embd_head_v, il), in->mask, in->scale, in->softcap);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
     return named(block_linear(b, w->o, w->o_b, y), "attn_out-%u", il);
 }
@@ -206,13 +212,14 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_act act,
                          struct tensor *x, uint32_t il)
 {
-    static const enum glu_kind glus[] = {[FFN_SWIGLU] = GLU_SWIGLU, [FFN_GEGLU] = GLU_GEGLU};
-    static const enum unary_kind plain[] = {[FFN_GELU] = UNARY_GELU,
-                                            [FFN_RELU_SQR] = UNARY_RELU_SQR};
-    int64_t n_ff = b->m->hp.n_ff;
+    static const enum glu_kind glus[] = {
+        [FFN_SWIGLU] = GLU_SWIGLU, [FFN_SWIGLU_OAI] = GLU_SWIGLU_OAI, [FFN_GEGLU] = GLU_GEGLU};
+    static const enum unary_kind plain[] = {
+        [FFN_GELU] = UNARY_GELU, [FFN_RELU_SQR] = UNARY_RELU_SQR};
+    int64_t n_ff = b->m->hp.layer[il].n_ff;
     struct tensor *gate, *up = block_linear(b, w->up, w->up_b, x), *y;
 
-    if (act == FFN_SWIGLU || act == FFN_GEGLU) {
+    if (act <= FFN_GEGLU) {
         if (w->gate) {
             gate = block_linear(b, w->gate, w->gate_b, x);
         } else {

@@ -14,8 +14,8 @@
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
-/* act of a feed-forward network: with a gate act(gate x) * up x, without act(up x). */
-enum ffn_act { FFN_SWIGLU, FFN_GEGLU, FFN_GELU, FFN_RELU_SQR };
+/* act of a feed-forward network: with a gate (up to FFN_GEGLU) act(gate x) * up x, without act(up x). */
+enum ffn_act { FFN_SWIGLU, FFN_SWIGLU_OAI, FFN_GEGLU, FFN_GELU, FFN_RELU_SQR };
 
 struct block_attn {
     struct tensor *q, *q_b; /* [n_embd, n_head * n_embd_head_k] */
@@ -45,6 +45,7 @@ struct block_attn_in {
     struct param_rope rope;
     float scale;            /* of q.k */
     float softcap;          /* of scale q.k; 0: none */
+    float clamp_qkv;        /* what the weights give is kept within; 0: not */
     struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
     bool no_rope;           /* positions are not encoded */
     enum norm_kind norm;    /* of queries and keys */

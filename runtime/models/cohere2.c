@@ -5,13 +5,8 @@
 #include "runtime/models/decoder.h"
 
 static const struct arch_tensor tensors[] = {
-    ROW_TOKENS,
-    ROW_OUTPUT_NORM,
-    ROW_OUTPUT_OR_TIED,
-    ROW_NORM("attn_norm", attn_norm, D_EMBD),
-    ROWS_QKV,
-    ROWS_ATTN_OUT,
-    ROWS_FFN,
+    ROW_TOKENS, ROW_OUTPUT_NORM, ROW_OUTPUT_OR_TIED, ROW_NORM("attn_norm", attn_norm, D_EMBD),
+    ROWS_QKV,   ROWS_ATTN_OUT,   ROWS_FFN,
 };
 
 static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)

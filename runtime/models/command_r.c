@@ -19,7 +19,9 @@ static const struct arch_tensor tensors[] = {
 
 static void build(struct build *b)
 {
-    decoder_build(b, &(struct decoder){.norm = NORM_LAYER, .parallel = true, .logit_scale = b->m->hp.logit_scale});
+    decoder_build(b, &(struct decoder){.norm = NORM_LAYER,
+                                       .parallel = true,
+                                       .logit_scale = b->m->hp.logit_scale});
 }
 
 const struct arch arch_command_r = {

@@ -36,13 +36,21 @@ enum status decoder_check_dense(const struct hparams *hp, const struct gguf *g, 
     return decoder_refuse(g, "expert_count", "mixtures of experts", e);
 }
 
+enum status decoder_keys_experts(struct hparams *hp, const struct gguf *g, struct err *e)
+{
+    struct gguf_str name = {0};
+    char arch[64];
+    enum status st = gguf_get_str(g, "general.architecture", true, &name, e);
+
+    snprintf(arch, sizeof arch, "%.*s", (int)name.n, name.p ? name.p : "");
+    return st ? st : hparams_read_experts(hp, g, arch, e);
+}
+
 enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g, struct err *e)
 {
-    enum status st = decoder_check_dense(hp, g, e);
     char key[128];
+    enum status st = arch_key(g, "rope.scaling.type", key, e);
 
-    if (!st)
-        st = arch_key(g, "rope.scaling.type", key, e);
     if (!st && hp->rope_scaling == ROPE_SCALING_LONGROPE &&
         !gguf_find_tensor(g, "rope_freqs.weight") &&
         (!gguf_find_tensor(g, "rope_factors_long.weight") ||
@@ -52,6 +60,14 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
                      "'rope_factors_short.weight' is missing",
                      key);
     return st;
+}
+
+enum status decoder_check_dense_factors(const struct hparams *hp, const struct gguf *g,
+                                        struct err *e)
+{
+    enum status st = decoder_check_dense(hp, g, e);
+
+    return st ? st : decoder_check_factors(hp, g, e);
 }
 
 /* ---- graph ---- */
@@ -85,6 +101,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
+        .clamp_qkv = d->clamp_qkv,
         .q_scale = d->q_scale,
         .norm = d->norm,
         .norm_after_rope = d->norm_after_rope,
@@ -97,7 +114,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
 static bool has_windows(const struct hparams *hp)
 {
     for (uint32_t il = 0; il < hp->n_layer; il++) {
-        if (hp->windowed[il])
+        if (hp->layer[il].windowed)
             return true;
     }
     return false;
@@ -131,6 +148,16 @@ static struct tensor *embed(struct build *b, const struct decoder *d,
     return named(x, "embd");
 }
 
+static struct tensor *network(struct build *b, const struct decoder *d, struct tensor *x,
+                              uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+
+    if (b->m->hp.layer[il].experts)
+        return block_experts(b, &l->experts, &d->experts, x, il);
+    return block_ffn(b, &l->ffn, d->act, x, il);
+}
+
 static bool is_last(const struct build *b, uint32_t il)
 {
     return il == b->m->hp.n_layer - 1;
@@ -157,7 +184,7 @@ static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
         y = op_get_rows(b->g, y, ids);
         z = op_get_rows(b->g, z, ids);
     }
-    z = block_ffn(b, &l->ffn, d->act, z, il);
+    z = network(b, d, z, il);
     return op_add(b->g, op_add(b->g, z, y), x);
 }
 
@@ -176,7 +203,7 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
     y = norm(b, d, y, l->attn_post_norm, NULL, "attn_post_norm", il);
     x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
     y = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
-    y = block_ffn(b, &l->ffn, d->act, y, il);
+    y = network(b, d, y, il);
     y = norm(b, d, y, l->ffn_post_norm, NULL, "ffn_post_norm", il);
     return op_add(b->g, scaled(b, y, d->residual_scale), x);
 }
@@ -214,10 +241,10 @@ void decoder_build(struct build *b, const struct decoder *d)
     if (b->f->n_outputs)
         ids = input_out_ids(b->in, b->g, b->f);
     for (uint32_t il = 0; il < hp->n_layer; il++) {
-        struct block_attn_in in = hp->windowed[il] ? local : global;
+        struct block_attn_in in = hp->layer[il].windowed ? local : global;
 
         in.no_rope = (d->no_rope_step && (il + 1) % d->no_rope_step == 0) ||
-                     (d->rope_windows_only && !hp->windowed[il]);
+                     (d->rope_windows_only && !hp->layer[il].windowed);
         if (is_last(b, il) && !b->f->n_outputs) {
             store_only(b, d, &in, x, il);
             return;

@@ -9,7 +9,7 @@
  *     or parallel: x += attention(attn_norm(x)) + ffn(ffn_norm(x)), one norm for both where there is but one
  *     logits = softcap((output(output_norm(x)) + bias) * logit_scale)
  *
- * Layers with a sliding window (hparams.windowed) have a mask and a RoPE base of their own.
+ * Layers with a sliding window (layer_hparams.windowed) have a mask and a RoPE base of their own.
  */
 #ifndef GGRUN_RUNTIME_MODELS_DECODER_H
 #define GGRUN_RUNTIME_MODELS_DECODER_H
@@ -20,6 +20,7 @@
 
 #include "runtime/arch.h"
 #include "runtime/models/blocks.h"
+#include "runtime/models/experts.h"
 
 struct decoder_globals {
     struct tensor *tok_embd;               /* [n_embd, n_vocab] */
@@ -38,6 +39,7 @@ struct decoder_layer {
     struct tensor *attn_post_norm;
     struct tensor *ffn_norm, *ffn_norm_b;
     struct block_ffn ffn;
+    struct block_experts experts; /* in place of ffn, in layers that have them */
     struct tensor *ffn_post_norm;
 };
 
@@ -45,8 +47,10 @@ struct decoder_layer {
 struct decoder {
     float embd_scale, residual_scale, logit_scale; /* 0: none */
     float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
+    float clamp_qkv;         /* Q, K and V are kept within -clamp_qkv .. clamp_qkv; 0: not */
     float attn_softcap;      /* of attn_scale q.k; 0: none */
     enum ffn_act act;        /* of the feed-forward network */
+    struct experts_kind experts;
     enum norm_kind norm;     /* of all norms */
     bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
@@ -66,8 +70,13 @@ void decoder_build_plain(struct build *b);
 enum status decoder_refuse(const struct gguf *g, const char *name, const char *what, struct err *e);
 /* A check: mixtures of experts. */
 enum status decoder_check_dense(const struct hparams *hp, const struct gguf *g, struct err *e);
-/* A check: mixtures of experts, and longrope without its tables. */
+/* Keys of mixtures of experts. */
+enum status decoder_keys_experts(struct hparams *hp, const struct gguf *g, struct err *e);
+/* A check: longrope without its tables. */
 enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g, struct err *e);
+/* Both. */
+enum status decoder_check_dense_factors(const struct hparams *hp, const struct gguf *g,
+                                        struct err *e);
 
 /* ---- rows of tensor tables ---- */
 
@@ -129,16 +138,21 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
     ROW_BIAS("attn_qkv", attn.qkv_b, D_QKV)
 #define ROWS_QK_NORM(n_q, n_k) \
     ROW_NORM("attn_q_norm", attn.q_norm, n_q), ROW_NORM("attn_k_norm", attn.k_norm, n_k)
+/* One norm for all heads, or none. */
+#define ROW_HEAD_NORM(name, field) \
+    {"blk.%d." name ".weight", DL(field), {D_HEAD_K}, USE_VECTOR, PLACE_LAYER, .optional = true}
 /* A norm of each head's own. */
 #define ROW_HEAD_NORMS(name, field, n) \
     {"blk.%d." name ".weight", DL(field), {D_HEAD_K, n}, USE_VECTOR, PLACE_LAYER, .optional = true}
 #define ROWS_ATTN_OUT \
     ROW_MATRIX("attn_output", attn.o, D_O, D_EMBD), ROW_BIAS("attn_output", attn.o_b, D_EMBD)
 
+#define ROW_DENSE(name, field, k, n) \
+    {"blk.%d." name ".weight", DL(field), {k, n}, USE_MATRIX, PLACE_LAYER, DENSE_LAYERS}
 #define ROWS_FFN \
-    ROW_MATRIX("ffn_gate", ffn.gate, D_EMBD, D_FF), ROW_BIAS("ffn_gate", ffn.gate_b, D_FF), \
-    ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
-    ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD), ROW_BIAS("ffn_down", ffn.down_b, D_EMBD)
+    ROW_DENSE("ffn_gate", ffn.gate, D_EMBD, D_FF), ROW_BIAS("ffn_gate", ffn.gate_b, D_FF), \
+    ROW_DENSE("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
+    ROW_DENSE("ffn_down", ffn.down, D_FF, D_EMBD), ROW_BIAS("ffn_down", ffn.down_b, D_EMBD)
 /* Without a gate. */
 #define ROWS_FFN_PLAIN \
     ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS("ffn_up", ffn.up_b, D_FF), \
@@ -147,6 +161,43 @@ enum status decoder_check_factors(const struct hparams *hp, const struct gguf *g
 #define ROWS_FFN_FUSED \
     ROW_MATRIX("ffn_up", ffn.up, D_EMBD, D_FF_2), \
     ROW_MATRIX("ffn_down", ffn.down, D_FF, D_EMBD)
+
+#define ROW_ROUTER \
+    {"blk.%d.ffn_gate_inp.weight", DL(experts.gate_inp), {D_EMBD, D_EXPERTS}, USE_MATRIX, PLACE_LAYER, \
+     EXPERT_LAYERS}
+#define ROW_SELECTION_BIAS \
+    {"blk.%d.exp_probs_b.bias", DL(experts.probs_b), {D_EXPERTS}, USE_VECTOR, PLACE_LAYER, EXPERT_LAYERS, \
+     .optional = true}
+#define ROW_EXPERTS(name, field, k, n) \
+    {"blk.%d." name "_exps.weight", DL(field), {k, n, D_EXPERTS}, USE_EXPERTS, PLACE_LAYER, EXPERT_LAYERS}
+#define ROWS_EXPERTS \
+    ROW_ROUTER, \
+    ROW_EXPERTS("ffn_gate", experts.gate, D_EMBD, D_FF_EXP), \
+    ROW_EXPERTS("ffn_up", experts.up, D_EMBD, D_FF_EXP), \
+    ROW_EXPERTS("ffn_down", experts.down, D_FF_EXP, D_EMBD)
+#define ROW_EXPERTS_UNLESS_FUSED(name, field) \
+    {"blk.%d." name "_exps.weight", DL(field), {D_EMBD, D_FF_EXP, D_EXPERTS}, USE_EXPERTS, PLACE_LAYER, \
+     EXPERT_LAYERS, .unless = "blk.%d.ffn_gate_up_exps.weight"}
+/* Gate and up apart or in one. */
+#define ROWS_EXPERTS_OR_FUSED \
+    ROW_ROUTER, \
+    ROW_EXPERTS_UNLESS_FUSED("ffn_gate", experts.gate), \
+    ROW_EXPERTS_UNLESS_FUSED("ffn_up", experts.up), \
+    {"blk.%d.ffn_gate_up_exps.weight", DL(experts.gate_up), {D_EMBD, D_FF_EXP_2, D_EXPERTS}, USE_EXPERTS, \
+     PLACE_LAYER, EXPERT_LAYERS, .optional = true}, \
+    ROW_EXPERTS("ffn_down", experts.down, D_FF_EXP, D_EMBD)
+#define ROW_SHARED_GATE \
+    {"blk.%d.ffn_gate_inp_shexp.weight", DL(experts.shared_gate), {D_EMBD}, USE_MATRIX, PLACE_LAYER, \
+     EXPERT_LAYERS}
+#define ROW_SHARED(name, field, k, n, may_miss) \
+    {"blk.%d." name "_shexp.weight", DL(experts.shared.field), {k, n}, USE_MATRIX, PLACE_LAYER, EXPERT_LAYERS, \
+     .optional = may_miss}
+#define ROWS_SHARED_IF(may_miss) \
+    ROW_SHARED("ffn_gate", gate, D_EMBD, D_FF_SHARED, may_miss), \
+    ROW_SHARED("ffn_up", up, D_EMBD, D_FF_SHARED, may_miss), \
+    ROW_SHARED("ffn_down", down, D_FF_SHARED, D_EMBD, may_miss)
+#define ROWS_SHARED ROWS_SHARED_IF(false)
+#define ROWS_SHARED_OPTIONAL ROWS_SHARED_IF(true)
 /* clang-format on */
 
 /* The members of struct arch that follow from a table of these rows. */

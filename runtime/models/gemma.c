@@ -27,8 +27,7 @@ static void build(struct build *b)
 {
     const struct hparams *hp = &b->m->hp;
 
-    decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd),
-                                       .act = FFN_GEGLU});
+    decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd), .act = FFN_GEGLU});
 }
 
 const struct arch arch_gemma = {

@@ -21,7 +21,7 @@ static enum status check(const struct hparams *hp, const struct gguf *g, struct 
     if (hp->logit_scale == 0)
         return err_set(e, ST_MODEL,
                        "key 'granite.logit_scale' is missing or 0, expected a number above 0");
-    return decoder_check_factors(hp, g, e);
+    return decoder_check_dense_factors(hp, g, e);
 }
 
 static void build(struct build *b)

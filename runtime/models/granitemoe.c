@@ -1,5 +1,5 @@
 /*
- * granitemoe: Granite with experts; only files without any work so far. As llama, with factors of embeddings, residuals,
+ * granitemoe: Granite 3 and 4 with experts, one of them shared in some. As llama, with factors of embeddings, residuals,
  * q.k and (a divisor) logits from keys; rope.scaling.finetuned false means no positions at all.
  */
 #include "runtime/models/decoder.h"
@@ -14,6 +14,8 @@ static const struct arch_tensor tensors[] = {
     ROWS_ATTN_OUT,
     ROW_NORM("ffn_norm", ffn_norm, D_EMBD),
     ROWS_FFN,
+    ROWS_EXPERTS,
+    ROWS_SHARED_OPTIONAL,
 };
 
 static enum status check(const struct hparams *hp, const struct gguf *g, struct err *e)
@@ -32,6 +34,7 @@ static void build(struct build *b)
                                        .residual_scale = hp->residual_scale,
                                        .logit_scale = 1 / hp->logit_scale,
                                        .attn_scale = hp->attn_scale,
+                                       .experts.norm = true,
                                        .no_rope_step = hp->rope_finetuned ? 0 : 1});
 }
 
@@ -39,6 +42,7 @@ const struct arch arch_granitemoe = {
     .name = "granitemoe",
     .rope = ROPE_NORM,
     DECODER_TABLE(tensors),
+    .keys = decoder_keys_experts,
     .check = check,
     .build = build,
 };

@@ -38,6 +38,6 @@ const struct arch arch_minicpm = {
     .name = "minicpm",
     .rope = ROPE_NORM,
     DECODER_TABLE(tensors),
-    .check = decoder_check_factors,
+    .check = decoder_check_dense_factors,
     .build = build,
 };

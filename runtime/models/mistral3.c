@@ -16,6 +16,7 @@ static const struct arch_tensor tensors[] = {
     ROWS_ATTN_OUT,
     ROW_NORM("ffn_norm", ffn_norm, D_EMBD),
     ROWS_FFN,
+    ROWS_EXPERTS,
 };
 
 static enum reuse_reason fits(const struct tensor *t, const struct reuse_facts *f)
@@ -40,7 +41,7 @@ static void build(struct build *b)
 {
     static const struct input_ops ops = {"inp_attn_scale", fits, set};
     int64_t ne[3] = {1, 1, b->f->n_tokens};
-    struct decoder d = {.attn_scale = b->m->hp.attn_scale};
+    struct decoder d = {.attn_scale = b->m->hp.attn_scale, .experts.norm = true};
 
     if (b->m->hp.attn_temp_scale != 0)
         d.q_scale = input_add(b->in, b->g, &ops, DT_F32, 3, ne);
@@ -51,6 +52,7 @@ const struct arch arch_mistral3 = {
     .name = "mistral3",
     .rope = ROPE_NORM,
     DECODER_TABLE(tensors),
+    .keys = decoder_keys_experts,
     .check = decoder_check_factors,
     .build = build,
 };

@@ -25,7 +25,7 @@ static const struct arch_tensor tensors[] = {
 static enum status check(const struct hparams *hp, const struct gguf *g, struct err *e)
 {
     uint32_t window = 0;
-    enum status st = decoder_check_factors(hp, g, e);
+    enum status st = decoder_check_dense_factors(hp, g, e);
 
     if (!st)
         st = gguf_get_u32(g, "phi3.attention.sliding_window", false, &window, e);

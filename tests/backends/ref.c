@@ -124,10 +124,18 @@ static void ref_glu(const struct tensor *t, double *out, double *size)
     EACH(t)
     {
         double a = ref_at(t->src[0], i0, i1, i2, i3), b = ref_at(t->src[1], i0, i1, i2, i3);
-        double u = p.kind == GLU_SWIGLU ? a : 2 * sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a);
+        double u = 2 * sqrt(2 / acos(-1)) * (a + 0.044715 * a * a * a);
+        if (p.kind == GLU_SWIGLU_OAI) {
+            a = fmin(a, 7);
+            b = fmax(-7, fmin(b, 7)) + 1;
+        }
+        if (p.kind != GLU_GEGLU)
+            u = p.kind == GLU_SWIGLU ? a : a * 1.702;
         *out = a / (1 + exp(-u)) * b; /* 1/2 (1 + tanh(u / 2)) = 1 / (1 + exp(-u)) */
         if (size) /* an error of u is one of exp(u), magnified by u, where u is computed */
-            *size++ = fabs(*out) * (p.kind == GLU_SWIGLU ? 1 : 1 + fabs(u));
+            *size++ =
+                fabs(*out) * (p.kind == GLU_SWIGLU ? 1 : 1 + fabs(u)) +
+                (p.kind == GLU_SWIGLU_OAI ? fabs(a / (1 + exp(-u))) : 0); /* b + 1 may cancel */
         out++;
     }
 }
@@ -161,7 +169,8 @@ static void ref_unary(const struct tensor *t, double *out, double *size)
 
         *out = ref_unary_at(p.kind, x);
         if (size) /* as in ref_glu */
-            *size++ = fabs(*out) * (p.kind == UNARY_GELU ? 1 + 2 * fabs(x + 0.044715 * x * x * x) : 1);
+            *size++ =
+                fabs(*out) * (p.kind == UNARY_GELU ? 1 + 2 * fabs(x + 0.044715 * x * x * x) : 1);
         out++;
     }
 }
@@ -272,6 +281,178 @@ static void ref_rows(const struct tensor *t, double *out)
         }
 }
 
+static void ref_clamp(const struct tensor *t, double *out, double *size)
+{
+    struct param_clamp p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        *out++ = fmin((double)p.hi, fmax((double)p.lo, ref_at(t->src[0], i0, i1, i2, i3)));
+        if (size)
+            *size++ = 0;
+    }
+}
+
+static void ref_soft_max(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double max = -INFINITY, sum = 0, x = ref_at(t->src[0], i0, i1, i2, i3);
+
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            max = fmax(max, ref_at(t->src[0], k, i1, i2, i3));
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            sum += exp(ref_at(t->src[0], k, i1, i2, i3) - max);
+        *out = exp(x - max) / sum;
+        if (size) /* the difference is rounded */
+            *size++ = *out * (1 + fabs(x - max));
+        out++;
+    }
+}
+
+static void ref_shares(const struct tensor *t, double *out, double *size)
+{
+    struct param_shares p;
+
+    op_param_get(t, &p);
+    EACH(t)
+    {
+        double sum = 0;
+
+        for (int64_t k = 0; k < t->ne[0]; k++)
+            sum += ref_at(t->src[0], k, i1, i2, i3);
+        *out = ref_at(t->src[0], i0, i1, i2, i3) / fmax(sum, (double)p.floor);
+        if (size)
+            *size++ = fabs(*out);
+        out++;
+    }
+}
+
+/* ---- mixtures of experts ---- */
+
+static int64_t ref_id(const struct tensor *ids, int64_t j, int64_t tok)
+{
+    return (int64_t)ref_at(ids, j, tok, 0, 0);
+}
+
+/* What the largest two of [from, from + n) of row r add up to, by sorting. */
+static double ref_best_two(const struct tensor *x, int64_t from, int64_t n, int64_t r)
+{
+    double v[512];
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i;
+        double a = ref_at(x, from + i, r, 0, 0);
+        for (; at > 0 && v[at - 1] < a; at--)
+            v[at] = v[at - 1];
+        v[at] = a;
+    }
+    return n > 1 ? v[0] + v[1] : v[0];
+}
+
+/* Does group g of row r take part? Fewer than n_group_used are better. */
+static bool ref_open(const struct tensor *x, const struct param_top_k *p, int64_t g, int64_t r)
+{
+    int64_t each = x->ne[0] / p->n_group, better = 0;
+    double own = ref_best_two(x, g * each, each, r);
+
+    for (int64_t o = 0; o < p->n_group; o++) {
+        double other = ref_best_two(x, o * each, each, r);
+        better += other > own || (other == own && o < g);
+    }
+    return better < p->n_group_used;
+}
+
+/* An element's place is the number of those that come before it. */
+static void ref_top_k(const struct tensor *t, double *out)
+{
+    const struct tensor *x = t->src[0];
+    int64_t n = x->ne[0];
+    struct param_top_k p;
+
+    op_param_get(t, &p);
+    for (int64_t r = 0; r < t->ne[1]; r++) {
+        bool open[512];
+
+        for (int64_t i = 0; i < n; i++)
+            open[i] =
+                !p.n_group ||
+                (i % (n / p.n_group) == 0 ? ref_open(x, &p, i / (n / p.n_group), r) : open[i - 1]);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t before = 0;
+
+            for (int64_t j = 0; j < n; j++) {
+                double a = ref_at(x, j, r, 0, 0), b = ref_at(x, i, r, 0, 0);
+                before += open[j] && (a > b || (a == b && j < i));
+            }
+            if (open[i] && before < p.k)
+                out[r * p.k + before] = (double)i;
+        }
+    }
+}
+
+static void ref_pick(const struct tensor *t, double *out)
+{
+    EACH(t)
+    *out++ = ref_at(t->src[0], ref_id(t->src[1], i0, i1), i1, 0, 0);
+}
+
+static void ref_add_id(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double a = ref_at(t->src[0], i0, i1, i2, 0);
+        double b = ref_at(t->src[1], i0, ref_id(t->src[2], i1, i2), 0, 0);
+        *out++ = a + b;
+        if (size)
+            *size++ = fabs(a) + fabs(b);
+    }
+}
+
+static void ref_mix(const struct tensor *t, double *out, double *size)
+{
+    EACH(t)
+    {
+        double sum = 0, mag = 0;
+
+        for (int64_t j = 0; j < t->src[0]->ne[1]; j++) {
+            double a = ref_at(t->src[0], i0, j, i1, 0);
+            a *= t->src[1] ? ref_at(t->src[1], j, i1, 0, 0) : 1;
+            sum += a;
+            mag += fabs(a);
+        }
+        *out++ = sum;
+        if (size)
+            *size++ = mag;
+    }
+}
+
+static void ref_mul_mat_id(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *w = t->src[0], *x = t->src[1];
+    double *rw = malloc((size_t)(w->ne[0] + 1) * sizeof *rw);
+    double *rx = malloc((size_t)(w->ne[0] + 1) * sizeof *rx);
+
+    EACH(t)
+    {
+        double sum = 0, mag = 0;
+
+        ref_row(w, i0, ref_id(t->src[2], i1, i2), 0, rw);
+        if (i0 == 0)
+            ref_row(x, x->ne[1] == 1 ? 0 : i1, i2, 0, rx);
+        for (int64_t k = 0; k < w->ne[0]; k++) {
+            sum += rw[k] * rx[k];
+            mag += fabs(rw[k] * rx[k]);
+        }
+        *out++ = sum;
+        if (size)
+            *size++ = mag;
+    }
+    free(rw);
+    free(rx);
+}
+
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
@@ -330,6 +511,30 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_GLU:
         ref_glu(t, out, size);
+        break;
+    case OP_CLAMP:
+        ref_clamp(t, out, size);
+        break;
+    case OP_SOFT_MAX:
+        ref_soft_max(t, out, size);
+        break;
+    case OP_SHARES:
+        ref_shares(t, out, size);
+        break;
+    case OP_MIX:
+        ref_mix(t, out, size);
+        break;
+    case OP_ADD_ID:
+        ref_add_id(t, out, size);
+        break;
+    case OP_MUL_MAT_ID:
+        ref_mul_mat_id(t, out, size);
+        break;
+    case OP_TOP_K:
+    case OP_PICK:
+        if (size)
+            memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
+        (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
         break;
     case OP_UNARY:
         ref_unary(t, out, size);

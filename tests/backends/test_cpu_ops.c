@@ -310,7 +310,7 @@ static void test_glu(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int kind = GLU_SWIGLU; kind <= GLU_GEGLU; kind++)
+    for (int kind = 0; kind < GLU_COUNT; kind++)
         for (size_t i = 0; i < 4 * N_WIDTH; i++) {
             int64_t n = widths[i / 4];
             struct tensor *a = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), scales[i % 4]);
@@ -367,6 +367,179 @@ static void test_norm(void **state)
         check_threads(y);
         check(fx_op(OP_NORM, &p, 4, x, w, NULL, NULL), 4);
         check(fx_op(OP_NORM, &p, 4, x, NULL, NULL, NULL), 4);
+        fx_end();
+    }
+}
+
+static void test_clamp_soft_max(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 3 * N_WIDTH; i++) {
+        struct tensor *x = fx_tensor(DT_F32, widths[i / 3], 5, 2, 1, 8), *y;
+
+        fx_random(x, i % 3 == 0 ? 1 : i % 3 == 1 ? 30 : 3e38f);
+        y = fx_op(OP_CLAMP, &(struct param_clamp){-0.5f, 8}, 8, x, NULL, NULL, NULL);
+        check(y, 0);
+        y = fx_op(OP_SOFT_MAX, NULL, 0, x, NULL, NULL, NULL);
+        check(y, 4);
+        check_threads(y);
+        fx_end();
+    }
+}
+
+/* ---- mixtures of experts ---- */
+
+static void test_top_k(void **state)
+{
+    static const struct {
+        int n;
+        struct param_top_k p;
+    } cases[] = {{1, {1, 0, 0}},  {6, {2, 0, 0}},   {6, {6, 0, 0}},
+                 {60, {4, 0, 0}}, {256, {8, 8, 4}}, {6, {2, 3, 1}}};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int ties = 0; ties < 2; ties++) {
+            struct tensor *x = fx_random(fx_tensor(DT_F32, cases[i].n, 7, 1, 1, 4), 4), *y;
+
+            for (int j = 0; j < 7 * cases[i].n && ties; j++)
+                *fx_f32(x, j / 7, j % 7) = roundf(*fx_f32(x, j / 7, j % 7));
+            y = fx_op(OP_TOP_K, &cases[i].p, sizeof cases[i].p, x, NULL, NULL, NULL);
+            check(y, 0);
+            check_threads(y);
+            fx_end();
+        }
+}
+
+/* NaN never keeps a number out, and all places differ whatever the row holds. */
+static void test_top_k_nan(void **state)
+{
+    struct tensor *x, *y;
+    int32_t *id;
+
+    (void)state;
+    if (!dev)
+        skip();
+    x = fx_tensor(DT_F32, 4, 2, 1, 1, 0);
+    memcpy(x->data, (float[]){NAN, 1, NAN, -2, NAN, NAN, NAN, NAN}, 32);
+    y = fx_op(OP_TOP_K, &(struct param_top_k){3, 0, 0}, 12, x, NULL, NULL, NULL);
+    fx_run(dev, y, 0);
+    id = y->data;
+    assert_true(id[0] == 1 && id[1] == 3 && id[2] == 0);
+    assert_true(id[3] == 0 && id[4] == 1 && id[5] == 2);
+    fx_end();
+}
+
+/* Experts of n_tok tokens, no token the same twice. */
+static struct tensor *expert_ids(int n_used, int n_tok, int n_expert)
+{
+    struct tensor *ids = fx_tensor(DT_I32, n_used, n_tok, 1, 1, 8);
+
+    for (int t = 0; t < n_tok; t++) {
+        int first = (int)(fx_u32() % (unsigned)n_expert);
+        for (int j = 0; j < n_used; j++)
+            *(int32_t *)fx_f32(ids, j, t) = (first + 2 * j) % n_expert;
+    }
+    return ids;
+}
+
+static void mul_mat_id_case(enum dtype type, int64_t n_k, int n_tok, bool each)
+{
+    struct tensor *w = fx_random(fx_tensor(type, n_k, 37, 5, 1, 0), 1);
+    struct tensor *x = fx_random(fx_tensor(DT_F32, n_k, each ? 2 : 1, n_tok, 1, 4), 1), *y;
+    struct tensor *ids = expert_ids(2, n_tok, 5);
+
+    y = fx_op(OP_MUL_MAT_ID, NULL, 0, w, x, ids, NULL);
+    check(y, (double)((n_k < 768 ? n_k : 768) / 2 + n_k / 768) + 16);
+    check_threads(y);
+    for (int t = 0; t < n_tok; t++) /* the bits of the plain product with that expert */
+        for (int j = 0; j < 2; j++) {
+            struct tensor *one = part(w, 0, 37), *col = part(x, each ? j : 0, 1), *want;
+            int32_t id = *(int32_t *)fx_f32(ids, j, t);
+
+            one->data = (char *)w->data + (size_t)id * w->nb[2];
+            one->ne[2] = col->ne[2] = 1;
+            col->data = (char *)col->data + (size_t)t * x->nb[2];
+            want = fx_op(OP_MUL_MAT, NULL, 0, one, col, NULL, NULL);
+            fx_run(dev, want, 0);
+            assert_memory_equal((char *)y->data + (size_t)t * y->nb[2] + (size_t)j * y->nb[1],
+                                want->data, 37 * sizeof(float));
+        }
+    fx_end();
+}
+
+static void test_mul_mat_id(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (uint32_t t = 0; t < DT_COUNT; t++) {
+        int64_t block = dtype_known(t) ? dtype_info((enum dtype)t)->block : 0;
+        if (!block)
+            continue;
+        mul_mat_id_case((enum dtype)t, block < 32 ? 32 : block, 1, true);
+        mul_mat_id_case((enum dtype)t, 1024, 9, false);
+    }
+    mul_mat_id_case(DT_F32, 7, 150, true); /* more than one tile of columns */
+    mul_mat_id_case(DT_Q4_K, 256, 150, false);
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_WIDTH; i++) {
+        struct tensor *x = fx_random(fx_tensor(DT_F32, widths[i], 3, 6, 1, 8), 2);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, widths[i], 8, 1, 1, 4), 2);
+        struct tensor *w = fx_random(fx_tensor(DT_F32, 3, 6, 1, 1, 8), 1), *y;
+        struct tensor *probs = fx_random(fx_tensor(DT_F32, 8, 6, 1, 1, 0), 1);
+        struct tensor *ids = expert_ids(3, 6, 8);
+
+        y = fx_op(OP_ADD_ID, NULL, 0, x, b, ids, NULL);
+        check(y, 1);
+        check_threads(y);
+        y = fx_op(OP_MIX, NULL, 0, x, w, NULL, NULL);
+        check(y, 6);
+        check_threads(y);
+        check(fx_op(OP_MIX, NULL, 0, x, NULL, NULL, NULL), 4);
+        check(fx_op(OP_PICK, NULL, 0, probs, ids, NULL, NULL), 0);
+        for (int64_t j = 0; j < 48; j++) /* shares are of what is not below 0 */
+            *fx_f32(probs, j % 8, j / 8) = fabsf(*fx_f32(probs, j % 8, j / 8));
+        y = fx_op(OP_SHARES, &(struct param_shares){i % 2 ? 1e-4f : 10}, 4, probs, NULL, NULL,
+                  NULL);
+        check(y, 10);
+        check_threads(y);
+        fx_end();
+    }
+}
+
+/* An expert that is not there fails the job by name. */
+static void test_bad_experts(void **state)
+{
+    static const int32_t bad[] = {-1, 5, INT32_MAX, INT32_MIN};
+    struct err e;
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < 4; i++) {
+        struct tensor *w = fx_tensor(DT_F32, 8, 4, 5, 1, 0), *b = fx_tensor(DT_F32, 8, 5, 1, 1, 0);
+        struct tensor *x = fx_tensor(DT_F32, 8, 2, 3, 1, 0), *p = fx_tensor(DT_F32, 5, 3, 1, 1, 0);
+        struct tensor *ids = expert_ids(2, 3, 5);
+        struct tensor *y[] = {fx_op(OP_MUL_MAT_ID, NULL, 0, w, x, ids, NULL),
+                              fx_op(OP_ADD_ID, NULL, 0, x, b, ids, NULL),
+                              fx_op(OP_PICK, NULL, 0, p, ids, NULL, NULL)};
+
+        *(int32_t *)fx_f32(ids, 1, 2) = bad[i];
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(fx_try(dev, y[k], 0, &e), ST_MODEL);
+            assert_non_null(strstr(e.msg, "is not in 0..4"));
+        }
         fx_end();
     }
 }
@@ -721,10 +894,10 @@ static void test_attn_masked(void **state)
 /* Every op that computes something is supported and tested above; its kernels have names. */
 static void test_table(void **state)
 {
-    static const enum op tested[] = {OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,
-                                     OP_MUL,  OP_SCALE,    OP_GLU,        OP_RMS_NORM,
-                                     OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP,
-                                     OP_NORM, OP_UNARY};
+    static const enum op tested[] = {
+        OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,     OP_MUL,  OP_SCALE, OP_GLU,   OP_RMS_NORM,
+        OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP, OP_NORM, OP_UNARY, OP_CLAMP, OP_SOFT_MAX,
+        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K};
 
     (void)state;
     if (!dev)
@@ -811,6 +984,12 @@ int main(int argc, char **argv)
         test_glu,
         test_unary,
         test_norm,
+        test_clamp_soft_max,
+        test_top_k,
+        test_top_k_nan,
+        test_mul_mat_id,
+        test_experts,
+        test_bad_experts,
         test_rms_norm,
         test_in_place,
         test_rope,
@@ -835,6 +1014,12 @@ int main(int argc, char **argv)
         "glu",
         "unary",
         "norm",
+        "clamp_soft_max",
+        "top_k",
+        "top_k_nan",
+        "mul_mat_id",
+        "experts",
+        "bad_experts",
         "rms_norm",
         "in_place",
         "rope",

@@ -152,6 +152,7 @@ static void test_every_arch(void **state)
             char what[64];
             struct tiny t;
 
+            o.experts = true;
             o.optionals = k % 2;
             snprintf(what, sizeof what, "%s, %s", o.arch, dtype_name(o.type));
             ok(tiny_load(&t, &o, &err));

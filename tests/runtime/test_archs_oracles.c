@@ -26,9 +26,6 @@ static int n_ids;
 static const struct {
     const char *file, *word;
 } refused[] = {
-    {"granitemoe-moe", "experts"},
-    {"llama-moe", "experts"},
-    {"mistral3-moe", "experts"},
     {"olmo2-dense", "windows"},
 };
 

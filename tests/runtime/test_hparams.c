@@ -209,8 +209,13 @@ static void test_per_layer(void **state)
     (void)state;
     assert_int_equal(with_array(key, 1, 1, 2, &hp, &e), ST_OK);
     assert_int_equal(hp.n_head_kv, 1);
-    assert_int_equal(with_array(key, 1, 2, 2, &hp, &e), ST_UNSUPPORTED);
-    assert_non_null(strstr(e.msg, "is 1 for layer 0 and 2 for layer 1"));
+    assert_int_equal(with_array(key, 1, 2, 2, &hp, &e), ST_OK);
+    assert_int_equal(hp.n_head_kv, 2);
+    assert_int_equal(hp.layer[0].n_head_kv, 1);
+    assert_int_equal(hp.layer[1].n_head_kv, 2);
+    assert_int_equal(hp.layer[1].n_head, 4);
+    assert_int_equal(with_array(key, 1, 3, 2, &hp, &e), ST_MODEL);
+    assert_non_null(strstr(e.msg, "divisor"));
     assert_int_equal(with_array(key, 1, 0, 2, &hp, &e), ST_MODEL);
     assert_int_equal(with_array(key, 1, 1, 3, &hp, &e), ST_MODEL);
     assert_non_null(strstr(e.msg, "one per layer (2)"));
@@ -261,7 +266,7 @@ static void test_window_period(void **state)
     assert_int_equal(read_window(window_writer(0), &hp, &e), ST_OK);
     assert_int_equal(hp.n_window, 0);
     for (int il = 0; il < 12; il++)
-        assert_false(hp.windowed[il]);
+        assert_false(hp.layer[il].windowed);
     assert_true(hp.rope_base_window == 10000);
 
     for (uint32_t period = 0; period <= 6; period++) {
@@ -273,7 +278,7 @@ static void test_window_period(void **state)
         assert_int_equal(hp.n_window, 512);
         assert_true(hp.rope_base_window == 5000);
         for (uint32_t il = 0; il < 12; il++)
-            assert_int_equal(hp.windowed[il], period == 0 || (il + 1) % period != 0);
+            assert_int_equal(hp.layer[il].windowed, period == 0 || (il + 1) % period != 0);
     }
 }
 
@@ -290,7 +295,7 @@ static void test_window_per_layer(void **state)
         gguf_put_arr(w, "llama.attention.sliding_window_pattern", GGUF_BOOL, rows, n);
         assert_int_equal(read_window(w, &hp, &e), n == 12 ? ST_OK : ST_MODEL);
         for (size_t il = 0; il < 12 && n == 12; il++)
-            assert_int_equal(hp.windowed[il], rows[il]);
+            assert_int_equal(hp.layer[il].windowed, rows[il]);
         if (n != 12)
             assert_non_null(strstr(e.msg, "expected one boolean per layer (12)"));
     }

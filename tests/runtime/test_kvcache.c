@@ -19,7 +19,11 @@ static const struct buft buft = {
 static const struct device dev = {.ops = &ops, .name = "FAKE", .buft = &buft};
 
 static const struct hparams hp = {
-    .n_layer = 3, .n_head_kv = 2, .n_embd_head_k = 20, .n_embd_head_v = 12};
+    .n_layer = 3,
+    .n_embd_head_k = 20,
+    .n_embd_head_v = 12,
+    .layer = {{.n_head_kv = 2}, {.n_head_kv = 2}, {.n_head_kv = 2}},
+};
 
 static struct kv_options options(uint32_t n_ctx)
 {

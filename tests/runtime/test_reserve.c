@@ -40,6 +40,7 @@ static void describe(struct described *d, const struct hparams *hp)
     const struct arch *a = arch_find("llama", 5);
 
     *d = (struct described){.m = {.arch = a, .hp = *hp}};
+    hparams_same_layers(&d->m.hp);
     d->m.n_weights = a->n_globals + (int)hp->n_layer * a->n_layer;
     d->m.weights = mem_array((size_t)d->m.n_weights, sizeof *d->m.weights);
     d->tensors = mem_array((size_t)d->m.n_weights, sizeof *d->tensors);
@@ -48,9 +49,10 @@ static void describe(struct described *d, const struct hparams *hp)
         for (uint32_t il = 0; il < (arch_per_layer(&a->tensors[i]) ? hp->n_layer : 1); il++) {
             int k = arch_index(a, &a->tensors[i], il);
             int64_t ne[TENSOR_DIMS];
-            int n_dims = arch_shape(&a->tensors[i], hp, ne);
+            int n_dims = arch_shape(&a->tensors[i], &d->m.hp, il, ne);
 
-            if (a->tensors[i].optional && !a->tensors[i].instead)
+            if ((a->tensors[i].optional && !a->tensors[i].instead) ||
+                !arch_has(&a->tensors[i], &d->m.hp, il))
                 continue;
             assert_true(
                 tensor_set_shape(&d->tensors[k], n_dims > 1 ? DT_Q8_0 : DT_F32, n_dims, ne));

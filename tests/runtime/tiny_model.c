@@ -26,7 +26,26 @@ static uint32_t or_else(uint32_t v, uint32_t dflt)
     return v ? v : dflt;
 }
 
-static struct hparams sizes(const struct tiny_options *o)
+/* Has the architecture a choice, the first layer is dense and the others have experts. */
+static bool has_experts(const struct arch *a)
+{
+    for (int i = 0; i < a->n_tensors; i++) {
+        if (a->tensors[i].layers == EXPERT_LAYERS)
+            return true;
+    }
+    return false;
+}
+
+static bool has_dense(const struct arch *a)
+{
+    for (int i = 0; i < a->n_tensors; i++) {
+        if (a->tensors[i].layers == DENSE_LAYERS)
+            return true;
+    }
+    return false;
+}
+
+static struct hparams sizes(const struct tiny_options *o, const struct arch *arch)
 {
     struct hparams hp = {
         .n_vocab = or_else(o->n_vocab, 128),
@@ -39,6 +58,16 @@ static struct hparams sizes(const struct tiny_options *o)
     };
 
     hp.n_embd_head_k = hp.n_embd_head_v = hp.n_rot = hp.n_embd / hp.n_head;
+    hp.experts = (struct hparams_experts){.n_expert = 4,
+                                          .n_used = 2,
+                                          .n_ff = hp.n_ff,
+                                          .n_shared = 1,
+                                          .n_ff_shared = hp.n_ff,
+                                          .n_dense = has_dense(arch)};
+    for (uint32_t il = hp.experts.n_dense;
+         il < hp.n_layer && (o->experts || !has_dense(arch)) && has_experts(arch); il++)
+        hp.layer[il].experts = true;
+    hparams_same_layers(&hp);
     return hp;
 }
 
@@ -48,6 +77,16 @@ static void put_u32(struct gguf_writer *w, const char *arch, const char *name, u
 
     snprintf(key, sizeof key, "%s.%s", arch, name);
     gguf_put_u32(w, key, v);
+}
+
+static void put_experts(struct gguf_writer *w, const char *arch, const struct hparams_experts *x)
+{
+    put_u32(w, arch, "expert_count", x->n_expert);
+    put_u32(w, arch, "expert_used_count", x->n_used);
+    put_u32(w, arch, "expert_feed_forward_length", x->n_ff);
+    put_u32(w, arch, "expert_shared_count", x->n_shared);
+    put_u32(w, arch, "expert_shared_feed_forward_length", x->n_ff_shared);
+    put_u32(w, arch, "leading_dense_block_count", x->n_dense);
 }
 
 static void put_keys(struct gguf_writer *w, const char *arch, const struct hparams *hp)
@@ -64,6 +103,8 @@ static void put_keys(struct gguf_writer *w, const char *arch, const struct hpara
     put_u32(w, arch, "attention.head_count", hp->n_head);
     put_u32(w, arch, "attention.head_count_kv", hp->n_head_kv);
     put_u32(w, arch, "rope.dimension_count", hp->n_rot);
+    if (hp->layer[hp->n_layer - 1].experts)
+        put_experts(w, arch, &hp->experts);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-5f);
 }
@@ -77,7 +118,7 @@ static void fill(struct tiny_rng *r, const struct arch_tensor *at, struct tiny_t
         mid = 1;
     else if (strstr(t->name, "rope"))
         mid = 1.5f;
-    else if (at->use == USE_MATRIX)
+    else if (at->use == USE_MATRIX || at->use == USE_EXPERTS)
         a = sqrtf(3.0f / (float)t->ne[0]);
     else if (at->use == USE_ROWS)
         a = 1;
@@ -103,7 +144,7 @@ static enum status put_tensor(struct gguf_writer *w, struct arena *a, struct tin
     char *raw;
 
     arch_tensor_name(at->name, il, t.name);
-    t.n_dims = arch_shape(at, hp, t.ne);
+    t.n_dims = arch_shape(at, hp, il, t.ne);
     for (int i = 0; i < t.n_dims; i++)
         n *= (size_t)t.ne[i];
     t.x = arena_array(a, n, sizeof *t.x);
@@ -132,7 +173,7 @@ enum status tiny_write(const struct tiny_options *o, void **bytes, size_t *n, st
     const char *name = o->arch ? o->arch : "llama";
     const struct arch *arch = arch_find(name, strlen(name));
     struct tiny_rng r = {.s = o->seed * 2 + 88172645463325253u};
-    struct hparams hp = sizes(o);
+    struct hparams hp = sizes(o, arch);
     struct gguf_writer *w = gguf_writer_new();
     enum status st = ST_OK;
     struct arena a;
@@ -148,7 +189,7 @@ enum status tiny_write(const struct tiny_options *o, void **bytes, size_t *n, st
         uint32_t n_layer = arch_per_layer(at) ? hp.n_layer : 1;
 
         for (uint32_t il = 0; il < n_layer && !st && wanted(o, at); il++)
-            st = put_tensor(w, &a, &r, o, at, il, &hp);
+            st = arch_has(at, &hp, il) ? put_tensor(w, &a, &r, o, at, il, &hp) : ST_OK;
     }
     if (!st)
         st = gguf_write_memory(w, bytes, n, e);

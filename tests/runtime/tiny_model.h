@@ -29,6 +29,7 @@ struct tiny_options {
     enum dtype type;  /* of matrices and rows */
     uint64_t seed;
     bool tied;      /* leave out what another tensor can stand in for */
+    bool experts;   /* of an architecture with and without: with, but for the first layer */
     bool optionals; /* write the optional tensors too: biases */
     void (*keys)(void *ctx, struct gguf_writer *w);    /* after the usual keys; may be NULL */
     void (*tensor)(void *ctx, struct tiny_tensor *t);  /* for each tensor; may be NULL */
