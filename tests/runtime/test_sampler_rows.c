@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "gguf/base/mem.h"
-#include "runtime/sampler.h"
+#include "runtime/sample.h"
 
 #define N_MAX 400
 #define N_CTX 64
@@ -832,6 +832,23 @@ static void test_bias(void **state)
     }
 }
 
+/* The functions behind all this, against those of the C library: to 4 units in the last place. */
+static void test_functions(void **state)
+{
+    (void)state;
+    noise_state = 8;
+    for (int i = 0; i < 200000; i++) {
+        double x = -exp(30 * noise() - 22), y = exp((i % 2 ? 1 : 600) * (noise() - 0.5));
+        double share = noise(), exponent = 5 * noise();
+        assert_true(fabs(sample_exp(x) - exp(x)) <= 4 * DBL_EPSILON * exp(x) || x < -700);
+        assert_true(fabs(sample_log(y) - log(y)) <= 4 * DBL_EPSILON * fabs(log(y)));
+        assert_true(fabs(sample_pow(share, exponent) - pow(share, exponent)) <= 1e-13);
+    }
+    assert_true(sample_exp(0) == 1 && sample_exp(-1e300) == 0 && sample_log(1) == 0);
+    assert_true(sample_pow(0, 0) == 1 && sample_pow(0, 2) == 0 && sample_pow(1, 1e300) == 1);
+    assert_true(sample_pow(0.999, 1e300) == 0 && fabs(sample_log(4e-320) - log(4e-320)) < 1e-12);
+}
+
 /* How many of 4 equally likely tokens are kept, where the limit is met exactly; and of one alone. */
 static void test_limits_met_exactly(void **state)
 {
@@ -1193,6 +1210,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_bias),
         cmocka_unit_test(test_refused_values),
+        cmocka_unit_test(test_functions),
         cmocka_unit_test(test_limits_met_exactly),
         cmocka_unit_test(test_tie_behind_a_sampler),
         cmocka_unit_test(test_bad_logits),
