@@ -152,12 +152,18 @@ void sample_changed(struct sample *l, bool sorted)
 
 int32_t sample_largest(const struct sample *l)
 {
-    int32_t best = 0;
+    struct pick best = l->picks[0];
+    int32_t at = 0;
 
-    for (int32_t i = 1; !l->sorted && i < l->n; i++)
-        if (pick_before(l->picks[i], l->picks[best]))
-            best = i;
-    return best;
+    for (int32_t i = 1; i < l->n && !l->sorted; i++) {
+        if (l->picks[i].logit < best.logit)
+            continue;
+        if (pick_before(l->picks[i], best)) {
+            best = l->picks[i];
+            at = i;
+        }
+    }
+    return at;
 }
 
 /* ---- weights ---- */

@@ -96,6 +96,16 @@ for args in (["--dry-base", "3", "--dry-allowed-length", "1"], ["--xtc-threshold
              ["--repeat-last-n", "0", "--presence-penalty", "2"], ["--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"]):
     check(f"{args} changes nothing", run("-s", "3", *args, *ASK).stdout == usual)
 
+# 0 and less switch top-k off, they do not make it 1; impossible values are refused, not corrected.
+hot = ["--temp", "1.5", "--top-p", "1", "--min-p", "0"]
+for k in ("0", "-1", "1000000000"):
+    check(f"top-k {k}: 10 texts", len({run(*hot, "--top-k", k, "-s", str(s), *ASK).stdout for s in range(10)}) == 10)
+for args in (["--top-k", "1"], ["--top-p", "0"], ["--min-p", "1", "--top-p", "1"]):
+    check(f"{args}: one text", len({run("--temp", "1.5", *args, "-s", str(s), *ASK).stdout for s in range(10)}) == 1)
+for args in (["--top-p", "2"], ["--top-p", "-1"], ["--top-p", "nan"], ["--temp", "-1"], ["--top-k", "1e9"], ["--typical", "1.5"], ["--dry-base", "0.5"],
+             ["--xtc-probability", "-0.1"], ["--mirostat", "3"], ["--adaptive-decay", "1"], ["--top-nsigma", "inf"]):
+    check_error(f"{args}", run(*args, *ASK), 2, args[0], args[1], "expected")
+
 # Each sampler that is on changes a text of some length, and a seed decides it.
 LONG = ["-n", "60", "-t", "1", "-s", "5", "--raw", "Once upon a time"]
 texts = {}
