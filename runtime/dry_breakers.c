@@ -36,8 +36,8 @@ static bool keep_suffix(const struct vocab *v, struct tokens *t, const char *res
 
 /*
  * The tokens of rest[0..n) in the middle of a text. Some vocabularies put a space in front of a
- * text, so it is read behind a newline, which is taken off again; where the two make one token, it is
- * read alone.
+ * text, so it is read behind a newline, which is taken off again; where the two make one token, it
+ * is read alone.
  */
 static enum status encode_rest(const struct vocab *v, const char *rest, size_t n, struct tokens *t,
                                struct err *e)

@@ -28,7 +28,6 @@ int pick_size(void)
     return sizes[noise_int(7)];
 }
 
-/* Logits of one of several kinds: spread, many ties, all equal, one far ahead, some -inf, Zipf's law. */
 void make_logits(float *logits, int n)
 {
     uint32_t kind = noise_int(7);
@@ -47,7 +46,6 @@ void make_logits(float *logits, int n)
         logits[noise_int((uint32_t)n)] = 2;
 }
 
-/* Tokens of a text that repeats itself, and sequences that may stand in it. */
 void make_history(struct refs *l, int n_vocab)
 {
     uint32_t period = 1 + noise_int(9);
@@ -69,7 +67,6 @@ void make_history(struct refs *l, int n_vocab)
     }
 }
 
-/* Everything off, temperature 1. */
 struct sampler_options off(void)
 {
     struct sampler_options o;
@@ -82,7 +79,6 @@ struct sampler_options off(void)
     return o;
 }
 
-/* Switch one sampler on, with values over its whole range. */
 void randomise(struct sampler_options *o, char letter)
 {
     switch (letter) {
@@ -159,7 +155,6 @@ void load(struct refs *l, const float *logits, int n)
             l->r[l->n++] = (struct ref){i, (double)logits[i], 0};
 }
 
-/* The sample's candidates are those of the reference, with its probabilities. Returns the drawn id. */
 int compare(struct sampler *s, const float *logits, struct refs *l)
 {
     const struct candidate *kept;
@@ -187,7 +182,6 @@ int compare(struct sampler *s, const float *logits, struct refs *l)
     return id;
 }
 
-/* Some more tokens of text. */
 void go_on(struct sampler *s, struct refs *l, int n_vocab)
 {
     for (int i = 0; i < 3; i++) {

@@ -52,7 +52,7 @@ static void ref_penalties(struct refs *l, const struct sampler_options *o)
     }
 }
 
-/* Tokens behind the last place where a breaker stands in t[0..n); the longest that begins there counts. */
+/* Tokens behind the last breaker in t[0..n); the longest that begins at its place counts. */
 static int ref_unbroken(const struct refs *l, const int *t, int n)
 {
     for (int from = n - 1; from >= 0; from--) {
@@ -246,7 +246,7 @@ const struct ref_row ref_rows[N_REF_ROWS] = {
     {"temperature", 't', ref_temperature},
 };
 
-/* ---- reference of the samplers that draw: what they keep, and what they learn from the drawn id ---- */
+/* ---- the samplers that draw ---- */
 
 void ref_mirostat(struct refs *l, const struct sampler_options *o, struct ref_state *st,
                   int n_vocab)

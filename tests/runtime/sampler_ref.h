@@ -1,7 +1,7 @@
 /*
- * For the tests of samplers: a reference that follows the description of each sampler word by word, on
- * plain arrays, with qsort and the C library's functions; random input; and the comparison of a sample
- * with the reference.
+ * For the tests of samplers: a reference that follows the description of each sampler word by word,
+ * on plain arrays, with qsort and the C library's functions; random input; and the comparison of a
+ * sample with the reference.
  */
 #ifndef GGRUN_TESTS_SAMPLER_REF_H
 #define GGRUN_TESTS_SAMPLER_REF_H
@@ -60,7 +60,7 @@ extern uint32_t noise_state; /* each test sets it */
 uint32_t noise_int(uint32_t below);
 double noise(void);  /* in [0, 1) */
 int pick_size(void); /* of a vocabulary */
-/* Logits of one of several kinds: spread, many ties, all equal, one far ahead, some -inf, Zipf's law. */
+/* Logits of several kinds: spread, many ties, all equal, one far ahead, some -inf, Zipf's law. */
 void make_logits(float *logits, int n);
 /* Tokens of a text that repeats itself, and breakers that may stand in it. */
 void make_history(struct refs *l, int n_vocab);
@@ -74,7 +74,7 @@ void randomise(struct sampler_options *o, char letter);
 /* A sampler that knows the breakers and the text of l. */
 struct sampler *make(const struct sampler_options *o, const struct refs *l, int n_vocab);
 void load(struct refs *l, const float *logits, int n);
-/* The sample's candidates are those of the reference, with its probabilities. Returns the drawn id. */
+/* The sample's candidates are those of the reference, with its probabilities. Returns the id. */
 int compare(struct sampler *s, const float *logits, struct refs *l);
 /* Some more tokens of text. */
 void go_on(struct sampler *s, struct refs *l, int n_vocab);

@@ -1,6 +1,6 @@
 /*
- * Sequence breakers from texts, seen through what DRY then does. A text of the tokens x y a b z x y a
- * b goes on with z unless a breaker stands in its end, which bytes alone tell.
+ * Sequence breakers from texts, seen through what DRY then does. Behind the tokens x y a b z x y a
+ * b it avoids z, unless one of a b is or ends a breaker, which their bytes alone tell.
  */
 #include "tests/unit.h"
 

@@ -1,6 +1,6 @@
 /*
- * What every sampler promises at the edges: limits met exactly, ties, values that are no numbers, the
- * largest and smallest ones, memory.
+ * What every sampler promises at the edges: limits met exactly, ties, values that are no numbers,
+ * the largest and smallest ones, memory.
  */
 #include "tests/unit.h"
 
@@ -29,7 +29,7 @@ static void test_functions(void **state)
     assert_true(sample_pow(0.999, 1e300) == 0 && fabs(sample_log(4e-320) - log(4e-320)) < 1e-12);
 }
 
-/* How many of 4 equally likely tokens are kept, where the limit is met exactly; and of one alone. */
+/* How many of 4 equally likely tokens are kept when the limit is met exactly; and of one alone. */
 static void test_limits_met_exactly(void **state)
 {
     static const struct {

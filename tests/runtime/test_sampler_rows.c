@@ -1,6 +1,6 @@
 /*
- * Each sampler against its reference (sampler_ref.h), alone and in chains of any order; names and what is
- * said about the chain.
+ * Each sampler against its reference (sampler_ref.h), alone and in chains of any order; names, and
+ * what is said about the chain.
  */
 #include "tests/unit.h"
 
