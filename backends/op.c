@@ -120,6 +120,16 @@ static enum status shape_cont(struct tensor *t, struct err *e)
     return result(t, t->src[0]->type, TENSOR_DIMS, t->src[0]->ne, e);
 }
 
+static enum status shape_concat(struct tensor *t, struct err *e)
+{
+    const struct tensor *a = t->src[0], *b = t->src[1];
+    int64_t ne[TENSOR_DIMS] = {a->ne[0] + b->ne[0], a->ne[1], a->ne[2], a->ne[3]};
+
+    if (!is_f32(a) || !is_f32(b) || memcmp(a->ne + 1, b->ne + 1, 3 * sizeof a->ne[0]) != 0)
+        return bad(t, e, "as many f32 rows in both");
+    return result(t, DT_F32, TENSOR_DIMS, ne, e);
+}
+
 static enum status shape_get_rows(struct tensor *t, struct err *e)
 {
     const struct tensor *a = t->src[0], *ids = t->src[1];
@@ -279,6 +289,7 @@ static enum status shape_mix(struct tensor *t, struct err *e)
 static enum status shape_flash_attn(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    const struct tensor *sinks = t->src[4];
     int64_t ne[3];
 
     if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
@@ -289,6 +300,10 @@ static enum status shape_flash_attn(struct tensor *t, struct err *e)
     if (mask->ne[0] != k->ne[2] || mask->ne[1] != q->ne[2] ||
         (mask->type != DT_F16 && mask->type != DT_F32))
         return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");
+    if (sinks && (!is_f32(sinks) || sinks->ne[0] != q->ne[1] || tensor_rows(sinks) != 1))
+        return err_set(e, ST_MODEL, "tensor '%s' has %lld sinks of type %s, expected %lld f32",
+                       sinks->name, (long long)sinks->ne[0], dtype_name(sinks->type),
+                       (long long)q->ne[1]);
     ne[0] = v->ne[0];
     ne[1] = q->ne[1];
     ne[2] = q->ne[2];

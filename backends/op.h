@@ -3,10 +3,11 @@
  * runtime/graph.h. Every result is f32 and contiguous unless said otherwise; x, a, b below are f32.
  *
  * CONT        src0 any layout, any type                       same elements, contiguous, same type
+ * CONCAT      a [n, ...], b [m, ...]                          [n + m, ...]: rows of a with those of b behind them
  * GET_ROWS    src0 [n, m] any type, src1 ids [k] i32          [n, k]: row ids[j] of src0, decoded
  * SET_ROWS    src0 [n, m] (f32, f16), src1 x [n, k], src2 ids [k] i64
  *                                                             view of src0 in which row ids[j] = x[j]
- * ADD, MUL    a, b                                            a (+|*) b, b repeated to a's shape
+ * ADD, MUL, DIV  a, b                                         a (+|*|/) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
  * CLAMP       x; lo, hi                                       min(max(x, lo), hi)
  * SOFT_MAX    x                                               exp(x) / sum over ne0 of exp(x)
@@ -31,10 +32,11 @@
  * MIX         x [n, n_used, n_tok], w [n_used, n_tok] or none [n, n_tok]: sum over j of w[j, t] x[j, t]
  *
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
- *             outer strides), mask [n_kv, n_tok] (f16 or f32); scale, softcap
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_flash_attn
  *                                                             [d_v, n_head, n_tok]:
- *             softmax over n_kv of (cap(scale q.k) + mask) times v, where cap(s) = softcap tanh(s / softcap),
- *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv)
+ *             softmax over n_kv of (cap(scale q.k) + slope mask) times v, where cap(s) = softcap tanh(s / softcap),
+ *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv). A sink takes part in the softmax
+ *             of its head like a score, and has no value: the weights add up to less than 1
  */
 #ifndef GGRUN_BACKENDS_OP_H
 #define GGRUN_BACKENDS_OP_H
@@ -157,9 +159,17 @@ struct param_glu {
     int32_t kind; /* enum glu_kind */
 };
 
+/*
+ * max_bias b above 0: ALiBi. A head's slope multiplies the mask, which then holds minus the distance from
+ * query to key. With p the largest power of two that is not above n_head, head h = 0, 1, ... has the slope
+ * 2^(-b (h + 1) / p), and where h >= p, 2^(-b (h - p + 1/2) / p). Else the slope is 1.
+ * Sources: ALiBi, arXiv:2108.12409, section 3; head counts that are no power of two: its authors' code.
+ * Sinks: arXiv:2309.17453, section 3.2, and OpenAI's gpt-oss.
+ */
 struct param_flash_attn {
     float scale;
-    float softcap; /* finite, above 0; 0: none */
+    float softcap;  /* finite, above 0; 0: none */
+    float max_bias; /* finite, above 0; 0: none */
 };
 
 /* Parameters of t->op, read (a copy) and written; size is at most 64 bytes. */

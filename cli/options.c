@@ -201,6 +201,16 @@ static enum status add_models(struct options *o, char *value, bool list, const c
     }
 }
 
+static enum status add_override(struct options *o, const char *value, struct err *e)
+{
+    const char **slot = append(&o->overrides, &o->n_overrides, sizeof *slot);
+
+    if (!slot)
+        return err_nomem(e, "options", sizeof *slot);
+    *slot = value;
+    return ST_OK;
+}
+
 static enum status add_source(struct options *o, int kind, const char *arg, struct err *e)
 {
     struct source *s = append(&o->sources, &o->n_sources, sizeof *s);
@@ -284,6 +294,8 @@ static enum status set_value(struct options *o, const struct option_row *r, cons
     case KIND_MODEL:
     case KIND_MODELS:
         return add_models(o, value, r->kind == KIND_MODELS, name, e);
+    case KIND_OVERRIDE:
+        return add_override(o, value, e);
     case KIND_SOURCE:
         return add_source(o, (int)r->min, value, e);
     case KIND_INTS:
@@ -525,6 +537,7 @@ enum status options_parse(struct options *o, int argc, char **argv, struct err *
 void options_release(struct options *o)
 {
     mem_free(o->models);
+    mem_free(o->overrides);
     mem_free(o->sources);
     mem_free(o->biases);
     for (int i = 0; i < o->n_breakers; i++)

@@ -37,6 +37,8 @@ struct options {
 
     const char **models; /* [n_models], owned array; bench takes several, the others one */
     int n_models;        /* 0: the embedded model */
+    const char **overrides; /* [n_overrides], owned array; --override-kv, unparsed */
+    int n_overrides;
     bool no_mmap, check_tensors;
 
     struct source *sources; /* [n_sources], owned */

@@ -3,11 +3,11 @@
  */
 #include <string.h>
 
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
 #include "cli/sampling.h"
 #include "cli/setup.h"
-#include "runtime/chat.h"
 #include "runtime/sampler.h"
 
 struct run {
@@ -34,10 +34,7 @@ static void run_release(struct run *r)
 
 static enum status check_flags(const struct options *o, struct err *e)
 {
-    const char *chat_flag = o->chat            ? "--chat"
-                            : o->system        ? "--system"
-                            : o->chat_template ? "--chat-template"
-                                               : NULL;
+    const char *chat_flag = chat_option(o);
 
     if (o->raw && chat_flag)
         return err_set(e, ST_USAGE, "--raw and %s exclude each other", chat_flag);
@@ -49,42 +46,23 @@ static bool is_chat(const struct run *r)
 {
     const struct options *o = r->c->opt;
 
-    if (o->chat || o->system || o->chat_template)
+    if (chat_option(o))
         return true;
     return !o->raw && !o->n_models && r->prompt.plain;
 }
 
-/* Replace the prompt's text by the rendered conversation. */
-static enum status apply_template(struct run *r, struct err *e)
+static enum status encode_request(struct run *r, struct err *e)
 {
-    const struct options *o = r->c->opt;
-    struct chat_message m[2];
-    struct text *user = &r->prompt.text, out = {0};
-    struct chat chat;
-    size_t n = 0;
-    enum status st = chat_find(&chat, o->chat_template, r->s.file, e);
+    struct text *request = &r->prompt.text;
 
-    if (st) {
-        chat_release(&chat);
-        return st;
-    }
-    if (!r->prompt.from_word && user->n && user->p[user->n - 1] == '\n')
-        user->n--; /* the newline that ends a line of input is not part of the request */
-    if (!user->n) {
-        chat_release(&chat);
-        if (r->prompt.from_word)
-            return err_set(e, ST_USAGE, "the request is empty");
-        r->nothing_to_answer = true; /* the input has ended before a request */
-        return ST_OK;
-    }
-    if (o->system)
-        m[n++] = (struct chat_message){"system", o->system, strlen(o->system)};
-    m[n++] = (struct chat_message){"user", user->p, user->n};
-    st = chat_render(&chat, m, n, true, &out, e);
-    chat_release(&chat);
-    text_release(user);
-    *user = out;
-    return st;
+    if (!r->prompt.from_word && request->n && request->p[request->n - 1] == '\n')
+        request->n--; /* the newline that ends a line of input is not part of the request */
+    if (request->n)
+        return chat_encode(&r->s, request, &r->ids, e);
+    if (r->prompt.from_word)
+        return err_set(e, ST_USAGE, "the request is empty");
+    r->nothing_to_answer = true; /* the input has ended before a request */
+    return ST_OK;
 }
 
 static enum status encode_prompt(struct run *r, struct err *e)
@@ -98,12 +76,8 @@ static enum status encode_prompt(struct run *r, struct err *e)
         return err_set(e, ST_UNSUPPORTED,
                        "the file has no vocabulary to read a text with; 'ggrun logits --ids' works "
                        "without");
-    if (is_chat(r)) {
-        st = apply_template(r, e);
-        if (st || r->nothing_to_answer)
-            return st;
-        flags |= ENC_SPECIAL; /* the template's own marks */
-    }
+    if (is_chat(r))
+        return encode_request(r, e);
     st = text_encode(r->c, v, &r->prompt.text, flags, &r->ids, e);
     if (st || r->ids.n)
         return st;

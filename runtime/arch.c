@@ -64,6 +64,20 @@ int64_t arch_dim(const struct hparams *hp, enum dim d, uint32_t il)
         return hp->experts.n_ff_shared;
     case D_EXPERTS:
         return hp->experts.n_expert;
+    case D_Q_LORA:
+        return hp->latent.n_q_lora;
+    case D_KV_LORA:
+        return hp->latent.n_kv_lora;
+    case D_KV_LATENT:
+        return (int64_t)hp->latent.n_kv_lora + hp->n_rot;
+    case D_Q_MLA:
+        return (int64_t)l->n_head * hp->latent.n_embd_head_k;
+    case D_NOPE_MLA:
+        return (int64_t)hp->latent.n_embd_head_k - hp->n_rot;
+    case D_V_MLA:
+        return hp->latent.n_embd_head_v;
+    case D_O_MLA:
+        return (int64_t)l->n_head * hp->latent.n_embd_head_v;
     case D_VOCAB:
         return hp->n_vocab;
     case D_CTX:

@@ -43,6 +43,13 @@ enum dim {
     D_FF_EXP_2, /* twice that */
     D_FF_SHARED, /* n_ff of the shared expert */
     D_EXPERTS,  /* n_expert */
+    D_Q_LORA,   /* latent attention: n_q_lora */
+    D_KV_LORA,  /* n_kv_lora */
+    D_KV_LATENT, /* n_kv_lora + n_rot */
+    D_Q_MLA,    /* n_head * n_embd_head_k of a head before the latent product */
+    D_NOPE_MLA, /* n_embd_head_k less n_rot of it */
+    D_V_MLA,    /* n_embd_head_v of it */
+    D_O_MLA,    /* n_head * that */
     D_VOCAB,    /* n_vocab */
     D_CTX,      /* n_ctx_train */
     D_ROT_HALF, /* n_rot / 2 */

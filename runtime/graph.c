@@ -397,6 +397,11 @@ struct tensor *op_cont(struct graph *g, struct tensor *x)
     return finish(g, make(g, OP_CONT, 1, x, NULL, NULL, NULL));
 }
 
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b)
+{
+    return finish(g, make(g, OP_CONCAT, 2, a, b, NULL, NULL));
+}
+
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids)
 {
     return finish(g, make(g, OP_GET_ROWS, 2, a, ids, NULL, NULL));
@@ -415,6 +420,11 @@ struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b)
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b)
 {
     return finish(g, make(g, OP_MUL, 2, a, b, NULL, NULL));
+}
+
+struct tensor *op_div(struct graph *g, struct tensor *a, struct tensor *b)
+{
+    return finish(g, make(g, OP_DIV, 2, a, b, NULL, NULL));
 }
 
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias)
@@ -549,12 +559,14 @@ struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
 }
 
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale, float softcap)
+                             struct tensor *mask, struct tensor *sinks,
+                             const struct param_flash_attn *p)
 {
-    struct param_flash_attn p = {.scale = scale, .softcap = softcap};
     struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
 
-    if (t)
-        op_param_set(t, &p);
+    if (t) {
+        t->src[4] = sinks;
+        op_param_set(t, p);
+    }
     return finish(g, t);
 }

@@ -99,10 +99,12 @@ struct tensor *op_permute(struct graph *g, struct tensor *x, const int axis[4]);
 struct tensor *op_transpose(struct graph *g, struct tensor *x);
 
 struct tensor *op_cont(struct graph *g, struct tensor *x);
+struct tensor *op_concat(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_get_rows(struct graph *g, struct tensor *a, struct tensor *ids);
 struct tensor *op_set_rows(struct graph *g, struct tensor *a, struct tensor *x, struct tensor *ids);
 struct tensor *op_add(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_mul(struct graph *g, struct tensor *a, struct tensor *b);
+struct tensor *op_div(struct graph *g, struct tensor *a, struct tensor *b);
 struct tensor *op_scale(struct graph *g, struct tensor *x, float s, float bias);
 struct tensor *op_softcap(struct graph *g, struct tensor *x, float cap);
 struct tensor *op_unary(struct graph *g, struct tensor *x, enum unary_kind kind);
@@ -121,6 +123,6 @@ struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, st
 struct tensor *op_shares(struct graph *g, struct tensor *x, float floor);
 struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, float scale, float softcap);
+                             struct tensor *mask, struct tensor *sinks, const struct param_flash_attn *p);
 
 #endif

@@ -268,6 +268,7 @@ static void read_scales(struct keys *k, struct hparams *hp)
     get_f32(k, "residual_scale", false, true, &hp->residual_scale);
     get_f32(k, "logit_scale", false, true, &hp->logit_scale);
     get_f32(k, "attention.scale", false, true, &hp->attn_scale);
+    get_f32(k, "attention.max_alibi_bias", false, true, &hp->max_alibi_bias);
     get_f32(k, "attention.clamp_kqv", false, true, &hp->clamp_qkv);
     get_f32(k, "attention.temperature_scale", false, true, &hp->attn_temp_scale);
 }
@@ -416,4 +417,27 @@ enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, const c
     if (!k.st)
         hp->n_layer -= n;
     return k.st;
+}
+
+enum status hparams_read_latent(struct hparams *hp, const struct gguf *g, const char *arch,
+                                struct err *e)
+{
+    struct keys k = {.g = g, .arch = arch, .e = e};
+    struct hparams_latent *l = &hp->latent;
+
+    get_u32(&k, "attention.kv_lora_rank", true, 1, N_MAX / 2, &l->n_kv_lora);
+    get_u32(&k, "attention.q_lora_rank", false, 0, N_MAX, &l->n_q_lora);
+    get_u32(&k, "attention.value_length_mla", true, 1, N_MAX / hp->n_head, &l->n_embd_head_v);
+    get_u32(&k, "attention.key_length_mla", true, 1, N_MAX / hp->n_head, &l->n_embd_head_k);
+    if (!k.st && l->n_embd_head_k <= hp->n_rot)
+        k.st = err_set(e, ST_MODEL, "key '%s' is %u, expected more than rope.dimension_count %u",
+                       k.key, l->n_embd_head_k, hp->n_rot);
+    if (!k.st && hp->n_head_kv != 1)
+        k.st = err_set(e, ST_MODEL, "key '%s' is %u, expected 1: all heads share one latent key",
+                       full_key(&k, "attention.head_count_kv"), hp->n_head_kv);
+    if (k.st)
+        return k.st;
+    hp->n_embd_head_k = l->n_kv_lora + hp->n_rot;
+    hp->n_embd_head_v = l->n_kv_lora;
+    return ST_OK;
 }

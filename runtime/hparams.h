@@ -30,6 +30,14 @@ struct hparams_experts {
     bool weights_norm;      /* <arch>.expert_weights_norm */
 };
 
+/* Latent attention, of architectures that read it; n_kv_lora 0: none. */
+struct hparams_latent {
+    uint32_t n_q_lora;      /* <arch>.attention.q_lora_rank; 0: queries come straight from x */
+    uint32_t n_kv_lora;     /* <arch>.attention.kv_lora_rank: width of what is cached, less its rotated part */
+    uint32_t n_embd_head_k; /* <arch>.attention.key_length_mla: of a head, n_rot of them rotated */
+    uint32_t n_embd_head_v; /* <arch>.attention.value_length_mla */
+};
+
 /* What differs from layer to layer. */
 struct layer_hparams {
     uint32_t n_ff;      /* <arch>.feed_forward_length: a number, or one per layer */
@@ -59,6 +67,7 @@ struct hparams {
 
     /* Sliding windows, of architectures that call hparams_read_window; else no layer has one. */
     uint32_t n_window;     /* positions that a windowed layer sees, the token's own among them; 0: all */
+    bool window_chunked;   /* a windowed layer sees from the last multiple of n_window on instead */
     float rope_base_window;    /* RoPE of windowed layers: <arch>.rope.freq_base_swa */
     float softcap_attn, softcap_logits; /* 0: none; of architectures that call hparams_read_softcaps */
     float yarn_log_mul;       /* <arch>.rope.scaling.yarn_log_multiplier; default 0 */
@@ -69,9 +78,11 @@ struct hparams {
     float residual_scale;     /* <arch>.residual_scale */
     float logit_scale;        /* <arch>.logit_scale */
     float attn_scale;         /* <arch>.attention.scale: of q.k */
+    float max_alibi_bias;     /* <arch>.attention.max_alibi_bias */
     float clamp_qkv;          /* <arch>.attention.clamp_kqv: of Q, K and V */
     float attn_temp_scale;    /* <arch>.attention.temperature_scale */
     struct hparams_experts experts;
+    struct hparams_latent latent; /* values are then the first n_embd_head_v elements of the cached keys */
     struct layer_hparams layer[LAYERS_MAX]; /* [n_layer] */
 };
 
@@ -91,6 +102,9 @@ enum status hparams_read_window(struct hparams *hp, const struct gguf *g, const 
 /* The keys of hp->experts, and which layers have them. */
 enum status hparams_read_experts(struct hparams *hp, const struct gguf *g, const char *arch,
                                  struct err *e);
+/* The keys of hp->latent, all but n_q_lora required; n_embd_head_k and _v become those of the cache. */
+enum status hparams_read_latent(struct hparams *hp, const struct gguf *g, const char *arch,
+                                struct err *e);
 /* Leave out the last <arch>.nextn_predict_layers layers, which predict further tokens. */
 enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, const char *arch,
                                struct err *e);

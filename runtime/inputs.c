@@ -1,6 +1,7 @@
 #include "runtime/inputs.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "runtime/graph.h"
 
@@ -103,20 +104,29 @@ static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_fa
     return t->ne[0] == f->n_kv ? REUSE_OK : REUSE_KV_LENGTH;
 }
 
-/* n_window: UINT32_MAX for all positions. */
-static enum status set_masks(struct tensor *t, const struct input_data *d, uint32_t n_window,
+/* Positions up to pos that a token there sees. */
+static uint32_t window_at(const struct input_data *d, bool windowed, int32_t pos)
+{
+    if (!windowed)
+        return UINT32_MAX;
+    return d->hp->window_chunked ? (uint32_t)pos % d->kv->n_window + 1 : d->kv->n_window;
+}
+
+static enum status set_masks(struct tensor *t, const struct input_data *d, bool windowed,
                              struct err *e)
 {
     const uint16_t f16_minus_inf = 0xfc00;
+    uint16_t *row = (uint16_t *)d->row;
     uint32_t n_kv = (uint32_t)t->ne[0];
 
     for (int32_t i = 0; i < d->u->n_tokens; i++) {
         int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        uint32_t n_window = window_at(d, windowed, pos);
         enum status st;
 
         for (uint32_t c = 0; c < n_kv; c++)
-            d->row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
-        st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
+            row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
+        st = tensor_set(t, (size_t)i * t->nb[1], row, n_kv * sizeof *row, e);
         if (st)
             return st;
     }
@@ -125,12 +135,32 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, uint3
 
 static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return set_masks(t, d, UINT32_MAX, e);
+    return set_masks(t, d, false, e);
 }
 
 static enum status set_window_mask(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return set_masks(t, d, d->kv->n_window, e);
+    return set_masks(t, d, true, e);
+}
+
+static enum status set_alibi_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    uint32_t n_kv = (uint32_t)t->ne[0];
+
+    for (int32_t i = 0; i < d->u->n_tokens; i++) {
+        int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        enum status st;
+
+        for (uint32_t c = 0; c < n_kv; c++) {
+            const struct kv_cell *cell = &d->kv->cells[c];
+
+            d->row[c] = kv_cell_visible(cell, seq, pos) ? (float)(cell->pos - pos) : -INFINITY;
+        }
+        st = tensor_set(t, (size_t)i * t->nb[1], d->row, n_kv * sizeof *d->row, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
 }
 
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
@@ -147,6 +177,14 @@ struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct
     int64_t ne[2] = {f->n_kv, f->n_tokens};
 
     return input_add(l, g, &ops, DT_F16, 2, ne);
+}
+
+struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"KQ_mask_alibi", fits_mask, set_alibi_mask};
+    int64_t ne[2] = {f->n_kv, f->n_tokens};
+
+    return input_add(l, g, &ops, DT_F32, 2, ne);
 }
 
 /* ---- outputs ---- */

@@ -20,7 +20,7 @@ struct input_data {
     const struct ubatch *u;
     const struct kvcache *kv;
     const struct hparams *hp;
-    uint16_t *row; /* [kv->n_cells] room for a row of the mask */
+    float *row; /* [kv->n_cells] room for a row of a mask */
 };
 
 struct input_ops {
@@ -47,6 +47,11 @@ struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reu
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);    /* [n_kv, n_tokens] f16, 0 or -inf */
 /* The mask of layers with a window of kv->n_window positions: as KQ_mask, less what lies before it. */
 struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
+/*
+ * The mask of ALiBi: as KQ_mask, with minus the distance in place of 0. In f32: beyond 2048 f16 has no odd
+ * numbers.
+ */
+struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_outputs] i32 */
 /* The same for any ops: t is [ne...] of the type. */
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,

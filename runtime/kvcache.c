@@ -10,7 +10,8 @@ static bool set_shapes(struct kvcache *kv, const struct hparams *hp, const struc
     for (uint32_t il = 0; il < kv->n_layer; il++) {
         int64_t n_head = hp->layer[il].n_head_kv;
         int64_t ne_k[2] = {n_head * hp->n_embd_head_k, kv->n_cells};
-        int64_t ne_v[2] = {n_head * hp->n_embd_head_v, kv->n_cells};
+        int64_t n_v = hp->latent.n_kv_lora ? 0 : n_head * hp->n_embd_head_v; /* else within k */
+        int64_t ne_v[2] = {n_v, kv->n_cells};
 
         if (!tensor_set_shape(&kv->k[il], o->type_k, 2, ne_k) ||
             !tensor_set_shape(&kv->v[il], o->type_v, 2, ne_v))

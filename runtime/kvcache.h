@@ -3,6 +3,8 @@
  *
  *     k[il] [n_embd_k, n_cells]    v[il] [n_embd_v, n_cells]    f16 or f32; row = cell
  *
+ * With latent attention v[il] is empty: values are the first elements of the keys.
+ *
  * A cell holds one token: its position and the sequences that it belongs to. Cells are more than n_ctx:
  * attention sees a multiple of KV_PAD of them, so that a graph serves KV_PAD tokens before it changes.
  * Cells that nobody wrote are zero: a masked cell is multiplied by a weight of 0 and must be finite.

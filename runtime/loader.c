@@ -52,15 +52,15 @@ static enum status check_shape(const struct gguf_tensor *gt, const struct arch_t
                    ne_text(found, gt->ne, gt->n_dims), ne_text(expected, ne, n_dims));
 }
 
-/* Can the device compute what the weight is for? Asked with an input of one column. */
+/* Can the device compute what the weight is for? Asked with an input of one column (per matrix). */
 static bool can_use(const struct device *dev, const struct tensor *w, enum weight_use use)
 {
     static const enum op ops[] = {
         [USE_MATRIX] = OP_MUL_MAT, [USE_EXPERTS] = OP_MUL_MAT_ID, [USE_ROWS] = OP_GET_ROWS};
     struct tensor x = {0}, ids = {0}, t = {.op = ops[use]};
-    int64_t n = use == USE_ROWS ? 1 : w->ne[0], one = 1;
+    int64_t n[3] = {use == USE_ROWS ? 1 : w->ne[0], 1, use == USE_MATRIX ? w->ne[2] : 1}, one = 1;
 
-    if (!tensor_set_shape(&x, use == USE_ROWS ? DT_I32 : DT_F32, 1, &n) ||
+    if (!tensor_set_shape(&x, use == USE_ROWS ? DT_I32 : DT_F32, 3, n) ||
         !tensor_set_shape(&ids, DT_I32, 1, &one))
         return false;
     t.src[0] = (struct tensor *)w;

@@ -47,7 +47,7 @@ struct session {
     float *logits;      /* [n_vocab] of the last token */
     float *row;         /* [n_vocab] of the token being handed out */
     float *rows;        /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
-    uint16_t *mask_row; /* [n_cells] */
+    float *mask_row;    /* [n_cells] */
     struct session_stats stats;
     char stopped_at[TENSOR_NAME]; /* node after which the user's watch stopped a replay */
 };

@@ -24,10 +24,12 @@
 /* An empty cell is an op that this device does not compute. */
 static const struct cpu_op *const table[OP_COUNT] = {
     [OP_CONT] = &cpu_op_cont,
+    [OP_CONCAT] = &cpu_op_concat,
     [OP_GET_ROWS] = &cpu_op_get_rows,
     [OP_SET_ROWS] = &cpu_op_set_rows,
     [OP_ADD] = &cpu_op_add,
     [OP_MUL] = &cpu_op_mul,
+    [OP_DIV] = &cpu_op_div,
     [OP_SCALE] = &cpu_op_scale,
     [OP_CLAMP] = &cpu_op_clamp,
     [OP_SOFT_MAX] = &cpu_op_soft_max,

@@ -1,11 +1,12 @@
 /*
- * FLASH_ATTN: softmax(cap(scale q k) + mask) v without the matrix of scores.
+ * FLASH_ATTN: softmax(cap(scale q k) + slope mask) v without the matrix of scores.
  *
  * Positions are taken in chunks of CHUNK, counted from 0, with the running maximum m, sum l and
  * output o of each query; the result is o / l:
  *     m' = max(m, scores)
  *     o  = o exp(m - m') + sum exp(score - m') v
  *     l  = l exp(m - m') + sum exp(score - m')
+ * A head with a sink starts with m = sink and l = 1, as after a position whose v is zero.
  * Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867;
  * Dao et al., "FlashAttention", arXiv:2205.14135.
  *
@@ -17,6 +18,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backends/cpu/dmath.h"
 #include "backends/cpu/ops.h"
 
 #define CHUNK     64 /* positions */
@@ -32,20 +34,21 @@ static bool attn_supports(const struct tensor *t)
     const struct tensor *q = t->src[0], *mask = t->src[3];
 
     return f32_rows(t) && f32_rows(q) && kv_supported(t->src[1]) && kv_supported(t->src[2]) &&
-           mask && kv_supported(mask) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+           mask && kv_supported(mask) && (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 
 /* Shapes of an op and of its items. */
 struct attn {
     const struct tensor *t, *q, *k, *v, *mask;
+    const float *sinks; /* [n_head], or NULL */
     int d, d_pad;   /* head size of q and k; rounded up to 4 */
     int dv, dv_pad; /* of v; rounded up to 16 */
     int n_group;    /* heads per kv head */
     int n_tile;     /* tokens per item */
     int max_query;  /* n_group * n_tile */
     int64_t n_kv, n_tok;
-    float scale, softcap; /* softcap 0: none */
+    float scale, softcap, max_bias; /* softcap, max_bias 0: none */
 };
 
 static struct attn attn_of(const struct tensor *t)
@@ -56,6 +59,8 @@ static struct attn attn_of(const struct tensor *t)
     op_param_get(t, &p);
     a.scale = p.scale;
     a.softcap = p.softcap;
+    a.max_bias = p.max_bias;
+    a.sinks = t->src[4] ? t->src[4]->data : NULL;
     a.d = (int)a.q->ne[0];
     a.dv = (int)a.v->ne[0];
     a.d_pad = (a.d + 3) & ~3;
@@ -81,6 +86,8 @@ struct room {
     float *m, *l; /* [max_query] */
     float *corr;  /* [max_query]: exp(old m - new m) */
     float *sum;   /* [max_query]: of a chunk's weights */
+    float *slope; /* [max_query]: of the mask */
+    float *bias;  /* [CHUNK]: a query's mask times its slope */
 };
 
 static size_t lay_out(const struct attn *a, struct room *r, float *base)
@@ -101,6 +108,8 @@ static size_t lay_out(const struct attn *a, struct room *r, float *base)
         {&r->l, q4},
         {&r->corr, q4},
         {&r->sum, q4},
+        {&r->slope, q4},
+        {&r->bias, CHUNK},
     };
 
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
@@ -125,17 +134,34 @@ struct item {
     int n_h, n_i;
 };
 
+/* See struct param_flash_attn. */
+static float slope_of(float max_bias, int64_t n_head, int64_t h)
+{
+    const double ln2 = 0x1.62e42fefa39efp-1;
+    double exponent;
+    int64_t p = 1;
+
+    if (max_bias <= 0)
+        return 1;
+    while (2 * p <= n_head)
+        p *= 2;
+    exponent = (h < p ? (double)(h + 1) : (double)(h - p) + 0.5) / (double)p;
+    return (float)cpu_exp(fmax(-ln2 * (double)max_bias * exponent, -600)); /* 0 from there on */
+}
+
 /* Rows of queries in scratch: token by token, within a token head by head. */
 static void load_queries(const struct attn *a, const struct item *it, struct room *r)
 {
     int n_q = it->n_h * it->n_i;
 
     for (int x = 0; x < n_q; x++) {
-        memcpy(r->q + (size_t)x * (size_t)a->d_pad,
-               row_of(a->q, it->h + x % it->n_h, it->i + x / it->n_h, 0),
+        int64_t h = it->h + x % it->n_h;
+
+        memcpy(r->q + (size_t)x * (size_t)a->d_pad, row_of(a->q, h, it->i + x / it->n_h, 0),
                (size_t)a->d * sizeof(float));
-        r->m[x] = -INFINITY;
-        r->l[x] = 0;
+        r->m[x] = a->sinks ? a->sinks[h] : -INFINITY;
+        r->l[x] = r->m[x] != -INFINITY ? 1.0f : 0.0f;
+        r->slope[x] = x < it->n_h ? slope_of(a->max_bias, a->q->ne[1], h) : r->slope[x % it->n_h];
     }
     memset(r->o, 0, (size_t)n_q * (size_t)a->dv_pad * sizeof *r->o);
 }
@@ -185,6 +211,18 @@ static bool has_nonfinite(const float *x, size_t n)
     return found;
 }
 
+/* What is added to the scores of query x. */
+static const float *bias_of(const struct attn *a, const struct item *it, struct room *r, int x)
+{
+    const float *mask = r->mask + x / it->n_h * CHUNK;
+
+    if (a->max_bias <= 0)
+        return mask;
+    for (int j = 0; j < CHUNK; j++) /* the slope may be 0, or small enough: 0 times -inf is NaN */
+        r->bias[j] = mask[j] == -INFINITY ? -INFINITY : mask[j] * r->slope[x];
+    return r->bias;
+}
+
 /* Scores, capped where asked, become weights; m, l and o follow the new maximum. */
 static void weigh(const struct cpu_task *k, const struct attn *a, const struct item *it,
                   struct room *r)
@@ -196,8 +234,8 @@ static void weigh(const struct cpu_task *k, const struct attn *a, const struct i
         k->isa->kernels->softcap(r->s, r->s, a->scale, a->softcap, (int64_t)n_q * CHUNK);
     for (int x = 0; x < n_q; x++) {
         float before = r->m[x];
-        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, r->mask + x / it->n_h * CHUNK, scale,
-                                             CHUNK, &r->m[x]);
+        r->sum[x] = k->isa->kernels->softmax(r->s + x * CHUNK, bias_of(a, it, r, x), scale, CHUNK,
+                                             &r->m[x]);
         r->corr[x] = before == r->m[x] ? 0 : before - r->m[x]; /* no -inf minus -inf */
     }
     k->isa->kernels->exp(r->corr, r->corr, n_q);

@@ -1,5 +1,5 @@
 /*
- * ADD, MUL, SCALE, SOFTCAP, CLAMP, SOFT_MAX, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
+ * ADD, MUL, DIV, SCALE, SOFTCAP, CLAMP, SOFT_MAX, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
  */
 #include <math.h>
 
@@ -15,7 +15,7 @@
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* ---- ADD, MUL ---- */
+/* ---- ADD, MUL, DIV ---- */
 
 static bool binary_supports(const struct tensor *t)
 {
@@ -50,6 +50,26 @@ static void mul_number(const float *a, float b, float *y, int64_t n)
         y[i] = a[i] * b;
 }
 
+static void div_row(const float *a, const float *b, float *y, int64_t n)
+{
+    INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] / b[i];
+}
+
+static void div_number(const float *a, float b, float *y, int64_t n)
+{
+    INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] / b;
+}
+
+/* By op: b as long as a row of a, or a part of it; b a single number. */
+static void (*const by_row[])(const float *, const float *, float *, int64_t) = {
+    [OP_ADD] = add_row, [OP_MUL] = mul_row, [OP_DIV] = div_row};
+static void (*const by_number[])(const float *, float, float *, int64_t) = {
+    [OP_ADD] = add_number, [OP_MUL] = mul_number, [OP_DIV] = div_number};
+
 static void binary_run(const struct cpu_task *k, const struct tensor *t)
 {
     const struct tensor *a = t->src[0], *b = t->src[1];
@@ -63,16 +83,17 @@ static void binary_run(const struct cpu_task *k, const struct tensor *t)
         float *y = row_of(t, i1, i2, i3);
 
         if (n == 1) {
-            (t->op == OP_ADD ? add_number : mul_number)(pa, *pb, y, t->ne[0]);
+            by_number[t->op](pa, *pb, y, t->ne[0]);
             continue;
         }
         for (int64_t i = 0; i < t->ne[0]; i += n)
-            (t->op == OP_ADD ? add_row : mul_row)(pa + i, pb, y + i, n);
+            by_row[t->op](pa + i, pb, y + i, n);
     }
 }
 
 const struct cpu_op cpu_op_add = {.supports = binary_supports, .run = binary_run};
 const struct cpu_op cpu_op_mul = {.supports = binary_supports, .run = binary_run};
+const struct cpu_op cpu_op_div = {.supports = binary_supports, .run = binary_run};
 
 /* ---- SCALE ---- */
 

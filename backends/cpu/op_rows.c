@@ -112,3 +112,26 @@ static void set_rows_run(const struct cpu_task *k, const struct tensor *t)
 
 const struct cpu_op cpu_op_set_rows = {
     .supports = set_rows_supports, .run = set_rows_run, .isa_in_name = true};
+
+/* ---- CONCAT ---- */
+
+static bool concat_supports(const struct tensor *t)
+{
+    return f32_rows(t) && f32_rows(t->src[0]) && f32_rows(t->src[1]);
+}
+
+static void concat_run(const struct cpu_task *k, const struct tensor *t)
+{
+    const struct tensor *a = t->src[0], *b = t->src[1];
+    int64_t from, to;
+
+    task_range(k, tensor_rows(t), &from, &to);
+    for (int64_t r = from; r < to; r++) {
+        float *y = row_at(t, r);
+
+        memcpy(y, row_at(a, r), (size_t)a->ne[0] * sizeof *y);
+        memcpy(y + a->ne[0], row_at(b, r), (size_t)b->ne[0] * sizeof *y);
+    }
+}
+
+const struct cpu_op cpu_op_concat = {.supports = concat_supports, .run = concat_run};

@@ -78,8 +78,8 @@ struct cpu_op {
     bool isa_in_name; /* its kernels differ by instruction set */
 };
 
-/* ADD, MUL: a, b f32 rows. SCALE, SOFTCAP, UNARY, GLU: f32 rows. */
-extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_softcap, cpu_op_unary,
+/* ADD, MUL, DIV: a, b f32 rows. SCALE, SOFTCAP, UNARY, GLU: f32 rows. */
+extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_div, cpu_op_scale, cpu_op_softcap, cpu_op_unary,
     cpu_op_glu, cpu_op_clamp, cpu_op_soft_max;
 /* Sums in double: no overflow, one order on every instruction set. */
 extern const struct cpu_op cpu_op_norm, cpu_op_rms_norm;
@@ -88,7 +88,7 @@ extern const struct cpu_op cpu_op_rope;
  * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:
  * ST_MODEL.
  */
-extern const struct cpu_op cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
+extern const struct cpu_op cpu_op_concat, cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
 extern const struct cpu_op cpu_op_mul_mat;
 /* Row numbers are checked: ST_MODEL. */
 extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_top_k, cpu_op_pick,

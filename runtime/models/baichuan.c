@@ -1,5 +1,5 @@
 /*
- * baichuan: Baichuan 7B. As llama. No key tells the models apart, the number of layers does: with 32
+ * baichuan: Baichuan 7B and 13B. As llama. No key tells the models apart, the number of layers does: with 32
  * there is RoPE, with 40 (13B) there is ALiBi instead, with any other there are no positions.
  * Source: arXiv:2309.10305.
  */
@@ -19,24 +19,18 @@ static const struct arch_tensor tensors[] = {
 #define LAYERS_7B  32
 #define LAYERS_13B 40
 
-static enum status check(const struct hparams *hp, const struct gguf *g, struct err *e)
-{
-    if (hp->n_layer == LAYERS_13B)
-        return err_set(e, ST_UNSUPPORTED,
-                       "key 'baichuan.block_count' is 40: the ALiBi of Baichuan 13B is not "
-                       "supported yet");
-    return decoder_check_dense(hp, g, e);
-}
-
 static void build(struct build *b)
 {
-    decoder_build(b, &(struct decoder){.no_rope_step = b->m->hp.n_layer == LAYERS_7B ? 0 : 1});
+    uint32_t n_layer = b->m->hp.n_layer;
+
+    decoder_build(b, &(struct decoder){.no_rope_step = n_layer == LAYERS_7B ? 0 : 1,
+                                       .alibi = n_layer == LAYERS_13B ? 8.0f : 0.0f});
 }
 
 const struct arch arch_baichuan = {
     .name = "baichuan",
     .rope = ROPE_NORM,
     DECODER_TABLE(tensors),
-    .check = check,
+    .check = decoder_check_dense,
     .build = build,
 };

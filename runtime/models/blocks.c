@@ -146,18 +146,20 @@ static struct tensor *norm_heads(struct build *b, enum norm_kind kind, struct te
 
 /* Q or K with norm and positions: [n_head * d, n_tok] -> [d, n_head, n_tok]. */
 static struct tensor *positioned(struct build *b, const struct block_attn_in *in, struct tensor *x,
-                                 struct tensor *norm, uint32_t n_head)
+                                 struct tensor *norm, struct tensor *norm_b, uint32_t n_head)
 {
     uint32_t d = b->m->hp.n_embd_head_k;
     bool whole = norm && norm->ne[0] != d;
 
     if (whole)
-        x = block_norm(b, in->norm, x, norm, NULL);
+        x = block_norm(b, in->norm, x, norm, norm_b);
     x = heads(b, x, d, n_head);
     if (norm && !whole && !in->norm_after_rope)
         x = norm_heads(b, in->norm, x, norm);
     if (!in->no_rope)
         x = op_rope(b->g, x, in->pos, in->freqs, &in->rope);
+    if (in->unit_norm && !in->no_rope)
+        x = op_rms_norm(b->g, x, NULL, b->m->hp.norm_eps);
     if (norm && !whole && in->norm_after_rope)
         x = norm_heads(b, in->norm, x, norm);
     return x;
@@ -171,7 +173,9 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
                               const struct block_attn_in *in, const struct projected *p,
                               uint32_t il)
 {
-    struct tensor *k = positioned(b, in, p->k, w->k_norm, b->m->hp.layer[il].n_head_kv);
+    struct tensor *norm = w->q_norm ? w->k_norm : NULL;
+    struct tensor *k =
+        positioned(b, in, p->k, norm, w->k_norm_b, b->m->hp.layer[il].n_head_kv);
 
     named(k, "Kcur-%u", il);
     return (struct stored){
@@ -180,21 +184,31 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
     };
 }
 
+struct tensor *block_attend(struct build *b, const struct block_attn_in *in, struct tensor *q,
+                            struct tensor *k, struct tensor *v, struct tensor *sinks)
+{
+    struct param_flash_attn p = {
+        .scale = in->scale, .softcap = in->softcap, .max_bias = in->max_bias};
+
+    return op_flash_attn(b->g, q, k, v, in->mask, sinks, &p);
+}
+
 struct tensor *block_attn(struct build *b, const struct block_attn *w,
                           const struct block_attn_in *in, struct tensor *x, uint32_t il)
 {
     const struct hparams *hp = &b->m->hp;
     int64_t ne[2] = {arch_dim(hp, D_O, il), b->f->n_tokens};
     struct projected p = project(b, w, in, x, il);
-    struct tensor *q = positioned(b, in, p.q, w->q_norm, hp->layer[il].n_head), *y;
+    struct tensor *y;
+    struct tensor *q = positioned(b, in, p.q, w->q_norm, w->q_norm_b, hp->layer[il].n_head);
     struct stored kv;
 
     if (in->q_scale)
         q = op_mul(b->g, q, in->q_scale);
     named(q, "Qcur-%u", il);
     kv = store_kv(b, w, in, &p, il);
-    y = op_flash_attn(b->g, q, load(b, kv.k, hp->n_embd_head_k, il),
-                      load(b, kv.v, hp->n_embd_head_v, il), in->mask, in->scale, in->softcap);
+    y = block_attend(b, in, q, load(b, kv.k, hp->n_embd_head_k, il),
+                     load(b, kv.v, hp->n_embd_head_v, il), w->sinks);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
     return named(block_linear(b, w->o, w->o_b, y), "attn_out-%u", il);
 }
@@ -230,6 +244,8 @@ struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_ac
     } else {
         y = op_unary(b->g, named(up, "ffn_up-%u", il), plain[act]);
     }
+    if (w->act_scale)
+        y = op_div(b->g, y, w->act_scale);
     named(y, "ffn_act-%u", il);
     return named(block_linear(b, w->down, w->down_b, y), "ffn_out-%u", il);
 }

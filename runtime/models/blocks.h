@@ -25,30 +25,35 @@ struct block_attn {
     struct tensor *o, *o_b; /* [n_head * n_embd_head_v, n_embd] */
     /*
      * Norms before RoPE: [n_embd_head_k] the same for each head, [n_embd_head_k, n_head] for each its own,
-     * or of the whole row (as long as it).
+     * or of the whole row (as long as it). Keys are normalised only where queries are.
      */
     struct tensor *q_norm, *k_norm;
+    struct tensor *q_norm_b, *k_norm_b; /* of norms of the whole row */
+    struct tensor *sinks;               /* [n_head] */
 };
 
 struct block_ffn {
     struct tensor *gate, *gate_b; /* [n_embd, n_ff]; NULL: the first half of up is the gate, or there is none */
     struct tensor *up, *up_b;     /* [n_embd, n_ff] or, gate and up in one, [n_embd, 2 * n_ff] */
     struct tensor *down, *down_b; /* [n_ff, n_embd] */
+    struct tensor *act_scale;     /* [n_ff] divides what act gives */
 };
 
 /* What the attention of every layer shares. */
 struct block_attn_in {
     struct tensor *pos;     /* [n_tok] i32 */
     struct tensor *kv_rows; /* [n_tok] i64 */
-    struct tensor *mask;    /* [n_kv, n_tok] f16; not used by block_attn_store */
+    struct tensor *mask;    /* [n_kv, n_tok] f16 or f32; not used by block_attn_store */
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */
     float softcap;          /* of scale q.k; 0: none */
+    float max_bias;         /* of ALiBi, the mask then holds distances; 0: none */
     float clamp_qkv;        /* what the weights give is kept within; 0: not */
     struct tensor *q_scale; /* [1, 1, n_tok]: times q after RoPE; or NULL */
     bool no_rope;           /* positions are not encoded */
     enum norm_kind norm;    /* of queries and keys */
+    bool unit_norm;         /* heads that were rotated are then normalised, without weights */
     bool norm_after_rope;   /* norms of heads come after RoPE */
 };
 
@@ -66,6 +71,13 @@ struct tensor *block_norm(struct build *b, enum norm_kind kind, struct tensor *x
 
 /* w x + bias: x [n, ...] -> [m, ...]. */
 struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias, struct tensor *x);
+
+/*
+ * q [d, n_head, n_tok] against k [d, n_head_kv, n_kv] and v [d_v, n_head_kv, n_kv], views of the cache ->
+ * [d_v, n_head, n_tok]; sinks [n_head] may be NULL.
+ */
+struct tensor *block_attend(struct build *b, const struct block_attn_in *in, struct tensor *q,
+                            struct tensor *k, struct tensor *v, struct tensor *sinks);
 
 /* x [n_embd, n_tok], normalised -> [n_embd, n_tok]; stores this micro-batch's keys and values first. */
 struct tensor *block_attn(struct build *b, const struct block_attn *w, const struct block_attn_in *in,

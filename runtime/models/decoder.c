@@ -97,14 +97,17 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
-        .mask = input_mask(b->in, b->g, b->f),
+        .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f)
+                             : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
+        .max_bias = d->alibi,
         .scale = d->attn_scale != 0 ? d->attn_scale : 1 / sqrtf((float)hp->n_embd_head_k),
         .clamp_qkv = d->clamp_qkv,
         .q_scale = d->q_scale,
         .norm = d->norm,
         .norm_after_rope = d->norm_after_rope,
+        .unit_norm = d->unit_norm,
     };
 
     block_rope_params(&in.rope, hp, d->rope_neox ? ROPE_NEOX : b->m->arch->rope);
@@ -130,8 +133,10 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
         return in;
     in.mask = input_window_mask(b->in, b->g, b->f);
     in.rope.base = b->m->hp.rope_base_window;
-    if (d->window_unscaled)
-        in.rope.freq_scale = 1;
+    if (d->window_unscaled) {
+        in.rope.freq_scale = in.rope.attn_factor = 1;
+        in.rope.ext_factor = 0;
+    }
     return in;
 }
 
@@ -146,6 +151,15 @@ static struct tensor *embed(struct build *b, const struct decoder *d,
     if (w->pos_embd)
         x = op_add(b->g, x, op_get_rows(b->g, w->pos_embd, input_pos(b->in, b->g, b->f)));
     return named(x, "embd");
+}
+
+static struct tensor *attention(struct build *b, const struct block_attn_in *in, struct tensor *x,
+                                uint32_t il)
+{
+    const struct decoder_layer *l = arch_layer(b->m, il);
+
+    return l->latent.kv_a ? block_latent(b, &l->latent, in, x, il)
+                          : block_attn(b, &l->attn, in, x, il);
 }
 
 static struct tensor *network(struct build *b, const struct decoder *d, struct tensor *x,
@@ -176,7 +190,7 @@ static struct tensor *parallel_layer(struct build *b, const struct decoder *d,
 
     if (l->attn_norm_2)
         y = norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il);
-    y = block_attn(b, &l->attn, in, y, il);
+    y = attention(b, in, y, il);
     if (l->ffn_norm)
         z = norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
     if (is_last(b, il)) {
@@ -195,7 +209,7 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
     const struct decoder_layer *l = arch_layer(b->m, il);
     struct tensor *y = norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
-    y = block_attn(b, &l->attn, in, y, il);
+    y = attention(b, in, y, il);
     if (is_last(b, il)) { /* what follows works row by row: leave out rows nobody reads */
         y = op_get_rows(b->g, y, ids);
         x = op_get_rows(b->g, x, ids);
@@ -217,7 +231,10 @@ static void store_only(struct build *b, const struct decoder *d, const struct bl
                            ? norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
                            : norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
-    block_attn_store(b, &l->attn, in, y, il);
+    if (l->latent.kv_a)
+        block_latent_store(b, &l->latent, in, y, il);
+    else
+        block_attn_store(b, &l->attn, in, y, il);
 }
 
 static void logits(struct build *b, const struct decoder *d, struct tensor *x)
@@ -245,6 +262,8 @@ void decoder_build(struct build *b, const struct decoder *d)
 
         in.no_rope = (d->no_rope_step && (il + 1) % d->no_rope_step == 0) ||
                      (d->rope_windows_only && !hp->layer[il].windowed);
+        if (d->scale_unrotated && !in.no_rope)
+            in.q_scale = NULL;
         if (is_last(b, il) && !b->f->n_outputs) {
             store_only(b, d, &in, x, il);
             return;

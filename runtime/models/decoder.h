@@ -21,6 +21,7 @@
 #include "runtime/arch.h"
 #include "runtime/models/blocks.h"
 #include "runtime/models/experts.h"
+#include "runtime/models/latent.h"
 
 struct decoder_globals {
     struct tensor *tok_embd;               /* [n_embd, n_vocab] */
@@ -36,6 +37,7 @@ struct decoder_layer {
     struct tensor *attn_norm, *attn_norm_b;     /* [n_embd], as all norms */
     struct tensor *attn_norm_2, *attn_norm_2_b; /* of attention alone; attn_norm is then the network's */
     struct block_attn attn;
+    struct block_latent latent; /* in place of attn, where kv_a is there */
     struct tensor *attn_post_norm;
     struct tensor *ffn_norm, *ffn_norm_b;
     struct block_ffn ffn;
@@ -49,15 +51,18 @@ struct decoder {
     float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
     float clamp_qkv;         /* Q, K and V are kept within -clamp_qkv .. clamp_qkv; 0: not */
     float attn_softcap;      /* of attn_scale q.k; 0: none */
+    float alibi;             /* max_bias of ALiBi; 0: none. Goes with no_rope_step 1, and without windows */
     enum ffn_act act;        /* of the feed-forward network */
     struct experts_kind experts;
     enum norm_kind norm;     /* of all norms */
     bool parallel;           /* attention and feed-forward network see the same x */
     struct tensor *q_scale;  /* [1, 1, n_tok] or NULL */
+    bool scale_unrotated;    /* q_scale is for layers without positions only */
+    bool unit_norm;          /* heads of Q and K are normalised after RoPE, without weights */
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
     bool rope_windows_only;  /* layers that see everything do without positions */
     bool norm_after_rope;
-    bool window_unscaled;    /* layers with a window rotate without RoPE's scaling factor */
+    bool window_unscaled;    /* layers with a window rotate without RoPE's scaling, of whatever type */
     bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
 };
 
@@ -144,6 +149,8 @@ enum status decoder_check_dense_factors(const struct hparams *hp, const struct g
 /* A norm of each head's own. */
 #define ROW_HEAD_NORMS(name, field, n) \
     {"blk.%d." name ".weight", DL(field), {D_HEAD_K, n}, USE_VECTOR, PLACE_LAYER, .optional = true}
+#define ROW_SINKS \
+    {"blk.%d.attn_sinks.weight", DL(attn.sinks), {D_N_HEAD}, USE_VECTOR, PLACE_LAYER}
 #define ROWS_ATTN_OUT \
     ROW_MATRIX("attn_output", attn.o, D_O, D_EMBD), ROW_BIAS("attn_output", attn.o_b, D_EMBD)
 
@@ -175,6 +182,15 @@ enum status decoder_check_dense_factors(const struct hparams *hp, const struct g
     ROW_EXPERTS("ffn_gate", experts.gate, D_EMBD, D_FF_EXP), \
     ROW_EXPERTS("ffn_up", experts.up, D_EMBD, D_FF_EXP), \
     ROW_EXPERTS("ffn_down", experts.down, D_FF_EXP, D_EMBD)
+#define ROW_EXPERTS_BIAS(name, field, n) \
+    {"blk.%d." name "_exps.bias", DL(field), {n, D_EXPERTS}, USE_VECTOR, PLACE_LAYER, EXPERT_LAYERS, \
+     .optional = true}
+#define ROWS_EXPERTS_BIASES \
+    {"blk.%d.ffn_gate_inp.bias", DL(experts.gate_inp_b), {D_EXPERTS}, USE_VECTOR, PLACE_LAYER, EXPERT_LAYERS, \
+     .optional = true}, \
+    ROW_EXPERTS_BIAS("ffn_gate", experts.gate_b, D_FF_EXP), \
+    ROW_EXPERTS_BIAS("ffn_up", experts.up_b, D_FF_EXP), \
+    ROW_EXPERTS_BIAS("ffn_down", experts.down_b, D_EMBD)
 #define ROW_EXPERTS_UNLESS_FUSED(name, field) \
     {"blk.%d." name "_exps.weight", DL(field), {D_EMBD, D_FF_EXP, D_EXPERTS}, USE_EXPERTS, PLACE_LAYER, \
      EXPERT_LAYERS, .unless = "blk.%d.ffn_gate_up_exps.weight"}

@@ -82,9 +82,10 @@ static void ref_binary(const struct tensor *t, double *out, double *size)
     {
         double x = ref_at(t->src[0], i0, i1, i2, i3);
         double y = ref_at(b, i0 % b->ne[0], i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]);
-        *out++ = t->op == OP_ADD ? x + y : x * y;
+        *out = t->op == OP_ADD ? x + y : t->op == OP_MUL ? x * y : x / y;
         if (size)
-            *size++ = t->op == OP_ADD ? fabs(x) + fabs(y) : fabs(x * y);
+            *size++ = t->op == OP_ADD ? fabs(x) + fabs(y) : fabs(*out);
+        out++;
     }
 }
 
@@ -259,6 +260,14 @@ static void ref_rope(const struct tensor *t, double *out, double *size)
         if (size)
             *size++ = (fabs(a) + fabs(b)) * fabs((double)p.attn_factor);
     }
+}
+
+static void ref_concat(const struct tensor *t, double *out)
+{
+    int64_t n = t->src[0]->ne[0];
+
+    EACH(t)
+    *out++ = i0 < n ? ref_at(t->src[0], i0, i1, i2, i3) : ref_at(t->src[1], i0 - n, i1, i2, i3);
 }
 
 static void ref_rows(const struct tensor *t, double *out)
@@ -453,9 +462,27 @@ static void ref_mul_mat_id(const struct tensor *t, double *out, double *size)
     free(rx);
 }
 
+/*
+ * ALiBi: the slopes of n heads, n a power of two, are a geometric sequence with ratio and first element
+ * 2^(-max_bias / n). Of other n the first p (the power of two below) are as of p heads, the others every
+ * second one, from the first on, as of 2 p heads.
+ */
+static double ref_slope(double max_bias, int64_t n, int64_t h)
+{
+    int64_t p = 1;
+
+    for (int64_t i = 2; i <= n; i *= 2)
+        p = i;
+    if (max_bias == 0)
+        return 1;
+    return h < p ? pow(pow(2, -max_bias / (double)p), (double)(h + 1))
+                 : pow(pow(2, -max_bias / (double)(2 * p)), (double)(2 * (h - p) + 1));
+}
+
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    const struct tensor *sinks = t->src[4];
     int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
     double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
     struct param_flash_attn p;
@@ -463,7 +490,8 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
     op_param_get(t, &p);
     for (int64_t tok = 0; tok < q->ne[2]; tok++)
         for (int64_t h = 0; h < q->ne[1]; h++) {
-            double max = -INFINITY, sum = 0;
+            double sink = sinks ? ref_at(sinks, h, 0, 0, 0) : -INFINITY, max = sink, sum;
+            double slope = ref_slope((double)p.max_bias, q->ne[1], h);
             for (int64_t j = 0; j < n_kv; j++) {
                 double m = ref_at(mask, j, tok, 0, 0), s = 0;
                 for (int64_t i = 0; i < q->ne[0] && m != -INFINITY; i++)
@@ -471,9 +499,10 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
                 s *= (double)p.scale;
                 if (p.softcap > 0)
                     s = (double)p.softcap * tanh(s / (double)p.softcap);
-                w[j] = m == -INFINITY ? m : s + m;
+                w[j] = m == -INFINITY ? m : s + slope * m;
                 max = fmax(max, w[j]);
             }
+            sum = sink == -INFINITY ? 0 : exp(sink - max);
             for (int64_t j = 0; j < n_kv; j++) {
                 w[j] = w[j] == -INFINITY ? 0 : exp(w[j] - max);
                 sum += w[j];
@@ -501,6 +530,7 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_ADD:
     case OP_MUL:
+    case OP_DIV:
         ref_binary(t, out, size);
         break;
     case OP_SCALE:
@@ -532,9 +562,13 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         break;
     case OP_TOP_K:
     case OP_PICK:
+    case OP_CONCAT:
         if (size)
             memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
-        (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
+        if (t->op == OP_CONCAT)
+            ref_concat(t, out);
+        else
+            (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
         break;
     case OP_UNARY:
         ref_unary(t, out, size);

@@ -244,12 +244,12 @@ static void test_far_rows(void **state)
 static const int64_t widths[] = {1, 3, 8, 33, 64, 577};
 #define N_WIDTH (sizeof widths / sizeof widths[0])
 
-static void test_add_mul(void **state)
+static void test_add_mul_div(void **state)
 {
     (void)state;
     if (!dev)
         skip();
-    for (enum op op = OP_ADD; op <= OP_MUL; op++)
+    for (enum op op = OP_ADD; op <= OP_DIV; op++)
         for (size_t i = 0; i < N_WIDTH; i++) {
             int64_t n = widths[i];
             struct tensor *a = fx_random(fx_tensor(DT_F32, n, 6, 2, 2, 12), 3);
@@ -707,6 +707,23 @@ static void test_bad_rows(void **state)
         }
 }
 
+static void test_concat(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_WIDTH; i++) {
+        struct tensor *a = fx_random(fx_tensor(DT_F32, widths[i], 5, 2, 3, 8), 1);
+        struct tensor *b = fx_random(fx_tensor(DT_F32, 7, 5, 2, 3, 4), 1), *y;
+
+        y = fx_op(OP_CONCAT, NULL, 0, a, b, NULL, NULL);
+        check(y, 0);
+        check_threads(y);
+        check(fx_op(OP_CONCAT, NULL, 0, b, a, NULL, NULL), 0);
+        fx_end();
+    }
+}
+
 static void test_cont(void **state)
 {
     (void)state;
@@ -771,12 +788,25 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
     return v;
 }
 
-static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
-                           struct tensor *mask, float softcap)
-{
-    struct param_flash_attn p = {1 / sqrtf((float)q->ne[0]), softcap};
+/* Bits of `how`: a softcap, ALiBi, sinks. */
+enum { CAP = 1, ALIBI = 2, SINKS = 4, N_HOW = 8 };
 
-    return fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
+static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
+                           struct tensor *mask, int how)
+{
+    struct param_flash_attn p = {.scale = 1 / sqrtf((float)q->ne[0]),
+                                 .softcap = how & CAP ? 0.75f : 0.0f,
+                                 .max_bias = how & ALIBI ? 8.0f : 0.0f};
+    struct tensor *t = fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
+    struct err e;
+
+    if (how & SINKS) {
+        t->src[4] = fx_tensor(DT_F32, q->ne[1], 1, 1, 1, 0);
+        for (int64_t h = 0; h < q->ne[1]; h++) /* below, among and above the scores, none at all */
+            *fx_f32(t->src[4], h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
+        assert_int_equal(op_shape(t, &e), ST_OK);
+    }
+    return t;
 }
 
 static const struct attn_shape attn_shapes[] = {
@@ -792,12 +822,12 @@ static void test_attn(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (size_t i = 0; i < 2 * N_ATTN; i++) {
-        const struct attn_shape *s = &attn_shapes[i / 2];
+    for (size_t i = 0; i < N_HOW * N_ATTN; i++) {
+        const struct attn_shape *s = &attn_shapes[i / N_HOW];
         struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
         struct tensor *y =
             attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
-                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), i % 2 ? 0.75f : 0);
+                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
         check(y, 60);
         check_threads(y);
         fx_end();
@@ -810,9 +840,9 @@ static void test_attn_invariance(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (size_t i = 0; i < N_ATTN; i++) {
-        struct attn_shape s = attn_shapes[i], padded = s;
-        float cap = i % 2 ? 1.5f : 0;
+    for (size_t i = 0; i < 2 * N_ATTN; i++) {
+        struct attn_shape s = attn_shapes[i / 2], padded = s;
+        int how = i % 2 ? CAP | ALIBI | SINKS : 0;
         struct tensor *q = fx_random(fx_tensor(DT_F32, s.d, s.n_head, s.n_tok, 1, 8), 3);
         struct tensor *k, *v, *mask, *wide, *y, *one;
 
@@ -835,17 +865,17 @@ static void test_attn_invariance(void **state)
                 else
                     memcpy(p, &(uint16_t){0xfc00}, 2);
             }
-        one = attn(q, k, v, wide, cap);
+        one = attn(q, k, v, wide, how);
         fx_run(dev, one, 0);
         k->ne[2] = v->ne[2] = s.n_kv;
-        y = attn(q, k, v, mask, cap);
+        y = attn(q, k, v, mask, how);
         fx_run(dev, y, 0);
         assert_memory_equal(one->data, y->data, tensor_bytes(y));
         for (int t = 0; t < s.n_tok; t++) {
             struct tensor *q1 = part(q, 0, s.n_head), *m1 = part(mask, t, 1);
             q1->data = (char *)q->data + (size_t)t * q->nb[2];
             q1->ne[2] = 1;
-            one = attn(q1, k, v, m1, cap);
+            one = attn(q1, k, v, m1, how);
             fx_run(dev, one, 0);
             assert_memory_equal(one->data, (char *)y->data + (size_t)t * y->nb[2],
                                 tensor_bytes(one));
@@ -855,38 +885,39 @@ static void test_attn_invariance(void **state)
 }
 
 /*
- * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one
- * nothing.
+ * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one nothing; a
+ * sink that is NaN spoils its head alone.
  */
 static void test_attn_masked(void **state)
 {
-    const struct attn_shape s = {16, 16, 2, 1, 100, 3, DT_F32, DT_F32};
-    struct tensor *q, *k, *v, *mask, *y;
-
     (void)state;
     if (!dev)
         skip();
-    q = fx_random(fx_tensor(DT_F32, 16, 2, 3, 1, 0), 1);
-    k = kv_of(DT_F32, 16, 1, 100);
-    v = kv_of(DT_F32, 16, 1, 100);
-    mask = fx_tensor(DT_F32, 100, 3, 1, 1, 0);
-    for (int j = 0; j < 100; j++) {
-        *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
-        *fx_f32(mask, j, 1) = -INFINITY;
-        *fx_f32(mask, j, 2) = 0;
+    for (int how = 0; how < N_HOW; how++) {
+        struct tensor *q = fx_random(fx_tensor(DT_F32, 16, 2, 3, 1, 0), 1), *y;
+        struct tensor *k = kv_of(DT_F32, 16, 1, 100), *v = kv_of(DT_F32, 16, 1, 100);
+        struct tensor *mask = fx_tensor(DT_F32, 100, 3, 1, 1, 0);
+
+        for (int j = 0; j < 100; j++) {
+            *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
+            *fx_f32(mask, j, 1) = -INFINITY;
+            *fx_f32(mask, j, 2) = 0;
+        }
+        y = attn(q, k, v, mask, how);
+        check(y, 60);
+        *(float *)((char *)v->data + 70 * v->nb[2]) = INFINITY;
+        *(float *)((char *)k->data + 80 * k->nb[2]) = NAN;
+        if (how & SINKS)
+            *fx_f32(y->src[4], 1, 0) = NAN;
+        fx_run(dev, y, 0);
+        for (int i = 0; i < 16; i++) {
+            assert_true(isfinite(((float *)y->data)[i]));
+            assert_true(isnan(((float *)y->data)[16 + i]) == ((how & SINKS) != 0));
+            assert_true(((float *)y->data)[32 + i] == 0);
+            assert_true(isnan(((float *)y->data)[64 + i]));
+        }
+        fx_end();
     }
-    y = attn(q, k, v, mask, 0);
-    check(y, 60);
-    *(float *)((char *)v->data + 70 * v->nb[2]) = INFINITY;
-    *(float *)((char *)k->data + 80 * k->nb[2]) = NAN;
-    fx_run(dev, y, 0);
-    for (int i = 0; i < 16; i++) {
-        assert_true(isfinite(((float *)y->data)[i]));
-        assert_true(((float *)y->data)[32 + i] == 0);
-        assert_true(isnan(((float *)y->data)[64 + i]));
-    }
-    (void)s;
-    fx_end();
 }
 
 /* ---- the table itself ---- */
@@ -897,7 +928,8 @@ static void test_table(void **state)
     static const enum op tested[] = {
         OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,     OP_MUL,  OP_SCALE, OP_GLU,   OP_RMS_NORM,
         OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP, OP_NORM, OP_UNARY, OP_CLAMP, OP_SOFT_MAX,
-        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K};
+        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K,    OP_CONCAT,
+        OP_DIV};
 
     (void)state;
     if (!dev)
@@ -978,7 +1010,7 @@ int main(int argc, char **argv)
         test_mul_mat_planes,
         test_mul_mat_extremes,
         test_far_rows,
-        test_add_mul,
+        test_add_mul_div,
         test_scale,
         test_softcap,
         test_glu,
@@ -996,6 +1028,7 @@ int main(int argc, char **argv)
         test_get_rows,
         test_set_rows,
         test_bad_rows,
+        test_concat,
         test_cont,
         test_attn,
         test_attn_invariance,
@@ -1008,7 +1041,7 @@ int main(int argc, char **argv)
         "mul_mat_planes",
         "mul_mat_extremes",
         "far_rows",
-        "add_mul",
+        "add_mul_div",
         "scale",
         "softcap",
         "glu",
@@ -1026,6 +1059,7 @@ int main(int argc, char **argv)
         "get_rows",
         "set_rows",
         "bad_rows",
+        "concat",
         "cont",
         "attn",
         "attn_invariance",

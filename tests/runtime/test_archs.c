@@ -38,6 +38,7 @@ static void put_scales(void *ctx, struct gguf_writer *w)
     put_f32(w, ctx, "logit_scale", 4);
     put_f32(w, ctx, "embedding_scale", 3);
     put_f32(w, ctx, "residual_scale", 0.5f);
+    put_f32(w, ctx, "attention.max_alibi_bias", 8);
 }
 
 static struct tiny_options options(const char *arch, enum dtype type)
@@ -45,6 +46,7 @@ static struct tiny_options options(const char *arch, enum dtype type)
     return (struct tiny_options){.arch = arch,
                                  .n_layer = 4,
                                  .n_embd = 256,
+                                 .n_head_kv = strcmp(arch, "mpt") == 0 ? 4 : 2,
                                  .n_ff = 256,
                                  .seed = 3,
                                  .type = type,
@@ -302,6 +304,86 @@ static void test_temperature(void **state)
     mem_free(cut);
 }
 
+/* ---- latent attention ---- */
+
+/* One head of a model of four, as the only one or beside others that give nothing. */
+struct one_head {
+    int head;
+    bool alone;
+    float x[4 * 256 * 320]; /* what all four heads have, of one tensor */
+};
+
+static void keep_head(void *ctx, struct tiny_tensor *t)
+{
+    struct one_head *h = ctx;
+    bool rows = strstr(t->name, "attn_q_b") != NULL, out = strstr(t->name, "attn_output.") != NULL;
+    bool planes = strstr(t->name, "attn_k_b") || strstr(t->name, "attn_v_b");
+    size_t n = (size_t)(t->ne[0] * t->ne[1] * (t->n_dims > 2 ? t->ne[2] : 1));
+    struct tiny_rng r = {.s = 99};
+
+    if (!rows && !planes && !out) { /* the same in both models */
+        for (size_t i = 0; i < n; i++)
+            t->x[i] = tiny_uniform(&r, -0.1f, 0.1f) + (strstr(t->name, "norm") ? 1 : 0);
+        return;
+    }
+    for (size_t i = 0; i < (h->alone ? 4 : 1) * n; i++)
+        h->x[i] = tiny_uniform(&r, -0.1f, 0.1f);
+    if (h->alone && !out)
+        memcpy(t->x, h->x + (size_t)h->head * n, n * sizeof *t->x);
+    else if (h->alone) /* columns of the head: rows of 4 * 64 */
+        for (size_t i = 0; i < n; i++)
+            t->x[i] = h->x[i / 64 * 256 + (size_t)h->head * 64 + i % 64];
+    else
+        memcpy(t->x, h->x, n * sizeof *t->x);
+    for (size_t i = 0; i < n && out && !h->alone; i++)
+        t->x[i] = (int)(i % 256 / 64) == h->head ? t->x[i] : 0;
+}
+
+static float *latent_logits(struct one_head *h)
+{
+    struct tiny_options o = {.arch = "deepseek2",
+                             .n_layer = 1,
+                             .n_embd = 256,
+                             .n_ff = 256,
+                             .n_head = h->alone ? 1 : 4,
+                             .seed = 3,
+                             .optionals = true,
+                             .tensor = keep_head,
+                             .ctx = h};
+    struct tiny t;
+    float *x;
+
+    ok(tiny_load(&t, &o, &err));
+    x = all_logits(&t, 256);
+    tiny_release(&t);
+    return x;
+}
+
+/* The oracle has one head: each head of a model of four does what it does alone. */
+static void test_latent_heads(void **state)
+{
+    static struct one_head h;
+    float *before = NULL;
+
+    (void)state;
+    for (h.head = 0; h.head < 4; h.head++) {
+        float *all, *one;
+
+        h.alone = false;
+        all = latent_logits(&h);
+        h.alone = true;
+        one = latent_logits(&h);
+        for (int i = 0; i < N_IDS * N_VOCAB; i++)
+            assert_true(fabsf(all[i] - one[i]) < 1e-4f);
+        if (before) /* and heads differ */
+            assert_true(fabsf(before[5 * N_VOCAB] - one[5 * N_VOCAB]) > 1e-3f);
+        mem_free(before);
+        mem_free(all);
+        before = one;
+    }
+    mem_free(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_missing_part),
         cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_latent_heads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

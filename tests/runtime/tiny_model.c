@@ -26,20 +26,19 @@ static uint32_t or_else(uint32_t v, uint32_t dflt)
     return v ? v : dflt;
 }
 
-/* Has the architecture a choice, the first layer is dense and the others have experts. */
-static bool has_experts(const struct arch *a)
+static bool has_layers(const struct arch *a, enum weight_layers layers)
 {
     for (int i = 0; i < a->n_tensors; i++) {
-        if (a->tensors[i].layers == EXPERT_LAYERS)
+        if (a->tensors[i].layers == layers)
             return true;
     }
     return false;
 }
 
-static bool has_dense(const struct arch *a)
+static bool has_dim(const struct arch *a, enum dim d)
 {
     for (int i = 0; i < a->n_tensors; i++) {
-        if (a->tensors[i].layers == DENSE_LAYERS)
+        if (a->tensors[i].ne[0] == d || a->tensors[i].ne[1] == d)
             return true;
     }
     return false;
@@ -63,10 +62,17 @@ static struct hparams sizes(const struct tiny_options *o, const struct arch *arc
                                           .n_ff = hp.n_ff,
                                           .n_shared = 1,
                                           .n_ff_shared = hp.n_ff,
-                                          .n_dense = has_dense(arch)};
+                                          .n_dense = has_layers(arch, DENSE_LAYERS)};
     for (uint32_t il = hp.experts.n_dense;
-         il < hp.n_layer && (o->experts || !has_dense(arch)) && has_experts(arch); il++)
+         il < hp.n_layer && (o->experts || !has_layers(arch, DENSE_LAYERS)) &&
+         has_layers(arch, EXPERT_LAYERS);
+         il++)
         hp.layer[il].experts = true;
+    if (has_dim(arch, D_KV_LORA)) {
+        hp.latent = (struct hparams_latent){256, 256, 256 + 32, 64};
+        hp.n_rot = 32;
+        hp.n_head_kv = 1;
+    }
     hparams_same_layers(&hp);
     return hp;
 }
@@ -77,6 +83,14 @@ static void put_u32(struct gguf_writer *w, const char *arch, const char *name, u
 
     snprintf(key, sizeof key, "%s.%s", arch, name);
     gguf_put_u32(w, key, v);
+}
+
+static void put_latent(struct gguf_writer *w, const char *arch, const struct hparams_latent *l)
+{
+    put_u32(w, arch, "attention.q_lora_rank", l->n_q_lora);
+    put_u32(w, arch, "attention.kv_lora_rank", l->n_kv_lora);
+    put_u32(w, arch, "attention.key_length_mla", l->n_embd_head_k);
+    put_u32(w, arch, "attention.value_length_mla", l->n_embd_head_v);
 }
 
 static void put_experts(struct gguf_writer *w, const char *arch, const struct hparams_experts *x)
@@ -103,6 +117,8 @@ static void put_keys(struct gguf_writer *w, const char *arch, const struct hpara
     put_u32(w, arch, "attention.head_count", hp->n_head);
     put_u32(w, arch, "attention.head_count_kv", hp->n_head_kv);
     put_u32(w, arch, "rope.dimension_count", hp->n_rot);
+    if (hp->latent.n_kv_lora)
+        put_latent(w, arch, &hp->latent);
     if (hp->layer[hp->n_layer - 1].experts)
         put_experts(w, arch, &hp->experts);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
