@@ -1,20 +1,18 @@
 #include "cli/options.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/option_table.h"
+#include "cli/sampling_values.h"
 #include "gguf/base/mem.h"
 #include "gguf/base/text.h"
-#include "runtime/dry_breakers.h"
 
 /* ---- values ---- */
 
@@ -64,10 +62,9 @@ static void expectation(const struct option_row *r, char *out, size_t n_out)
     } else if (r->kind == KIND_ABOVE) {
         text_addf(&t, "%s above %g", what, r->min);
     } else if (r->kind == KIND_BIAS) {
-        text_str(&t, "a token id, + or -, and a number, such as 42-1.5");
+        text_str(&t, BIAS_EXPECTED);
     } else if (r->kind == KIND_BREAKER) {
-        text_addf(&t, "1 to %d bytes, with escapes as in \\n, \\t, \\\\ and \\x0A, or none",
-                  DRY_BREAKER_MAX);
+        text_str(&t, BREAKER_EXPECTED);
     } else if (r->min == -(double)FLT_MAX) {
         text_str(&t, what);
     } else if (r->max == (double)FLT_MAX) {
@@ -225,64 +222,18 @@ static enum status add_source(struct options *o, int kind, const char *arg, stru
     return ST_OK;
 }
 
-/* "42+1.5", "42-inf" */
-static bool parse_bias(const char *s, struct bias *out)
-{
-    size_t n = strspn(s, "0123456789");
-    const char *value = s + n + 1;
-    char id[16];
-    int64_t v;
-    double x = INFINITY;
-
-    if (!n || n >= sizeof id || !s[n] || !strchr("+-", s[n]))
-        return false;
-    memcpy(id, s, n);
-    id[n] = 0;
-    if (!parse_int(id, &v) || v > INT32_MAX)
-        return false;
-    if (strspn(value, "+-") || (strcmp(value, "inf") != 0 && !parse_number(value, &x)))
-        return false;
-    if (s[n] == '-')
-        x = -x;
-    *out = (struct bias){(int32_t)v, (float)x};
-    return x == -INFINITY || fabs(x) <= FLT_MAX;
-}
-
 static enum status add_bias(struct options *o, const struct option_row *r, const char *name,
                             const char *value, struct err *e)
 {
     struct bias b, *slot;
 
-    if (!parse_bias(value, &b))
+    if (!bias_parse(value, &b))
         return bad_value(r, name, value, e);
     slot = append(&o->biases, &o->n_biases, sizeof *slot);
     if (!slot)
         return err_nomem(e, "options", sizeof *slot);
     *slot = b;
     return ST_OK;
-}
-
-/* Text with \n, \t, \r, \\, \", \' and \xHH as in C; false for other escapes. */
-static bool unescape(const char *s, struct text *out)
-{
-    static const char letters[] = "ntr\\\"'", bytes[] = "\n\t\r\\\"'";
-
-    for (; *s; s++) {
-        const char *letter;
-        unsigned byte;
-        if (*s != '\\') {
-            text_byte(out, *s);
-        } else if (*++s == 'x' && isxdigit((unsigned char)s[1]) && isxdigit((unsigned char)s[2])) {
-            sscanf(s + 1, "%2x", &byte);
-            text_byte(out, (char)byte);
-            s += 2;
-        } else if (*s && (letter = strchr(letters, *s))) {
-            text_byte(out, bytes[letter - letters]);
-        } else {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* The first one takes the place of the usual ones; "none" takes away all before it. */
@@ -297,10 +248,8 @@ static enum status add_breaker(struct options *o, const struct option_row *r, co
             text_release(&o->breakers[--o->n_breakers]);
         return ST_OK;
     }
-    if (!unescape(value, &t) || !t.n || t.n > DRY_BREAKER_MAX) {
-        text_release(&t);
+    if (!breaker_parse(value, &t))
         return bad_value(r, name, value, e);
-    }
     slot = t.failed ? NULL : append(&o->breakers, &o->n_breakers, sizeof *slot);
     if (!slot) {
         text_release(&t);

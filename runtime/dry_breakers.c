@@ -3,20 +3,71 @@
 #include <assert.h>
 #include <string.h>
 
+/* The token's exact bytes, as they are in the middle of a text. */
+static enum status token_text(const struct vocab *v, int32_t id, struct text *out, struct err *e)
+{
+    struct detok d;
+
+    detok_init(&d, v, true);
+    detok_resume(&d);
+    text_clear(out);
+    return detok_add(&d, id, out, e);
+}
+
+/* Take tokens off the front of t until those that are left have the bytes rest[0..n). False if no
+ * number of them has. */
+static bool keep_suffix(const struct vocab *v, struct tokens *t, const char *rest, size_t n)
+{
+    struct text token = {0};
+    size_t first = t->n;
+
+    while (n && first && !token_text(v, t->id[first - 1], &token, NULL) && token.n <= n &&
+           memcmp(rest + n - token.n, token.p ? token.p : "", token.n) == 0) {
+        n -= token.n;
+        first--;
+    }
+    text_release(&token);
+    if (n)
+        return false;
+    t->n -= first;
+    memmove(t->id, t->id + first, t->n * sizeof *t->id);
+    return true;
+}
+
+/*
+ * The tokens of rest[0..n) in the middle of a text. Some vocabularies put a space in front of a
+ * text, so it is read behind a newline, which is taken off again; where the two make one token, it
+ * is read alone.
+ */
+static enum status encode_rest(const struct vocab *v, const char *rest, size_t n, struct tokens *t,
+                               struct err *e)
+{
+    char line[DRY_BREAKER_MAX + 1] = "\n";
+    enum status st;
+
+    memcpy(line + 1, rest, n);
+    st = vocab_encode(v, line, n + 1, 0, t, e);
+    if (st || t->failed || keep_suffix(v, t, rest, n))
+        return st;
+    t->n = 0;
+    return vocab_encode(v, rest, n, 0, t, e);
+}
+
 /* Add the token followed by the tokens of rest[0..n_rest). */
 static enum status add_sequence(struct sampler *s, const struct vocab *v, int32_t id,
                                 const char *rest, size_t n_rest, struct err *e)
 {
     struct tokens t = {0};
-    enum status st = ST_OK;
+    enum status st = n_rest ? encode_rest(v, rest, n_rest, &t, e) : ST_OK;
 
-    tokens_add(&t, id);
-    if (n_rest)
-        st = vocab_encode(v, rest, n_rest, 0, &t, e);
+    tokens_add(&t, 0); /* room for one more: id goes in front */
     if (!st && t.failed)
         st = err_nomem(e, "sequence breakers", n_rest);
-    if (!st)
+    if (!st) {
+        memmove(t.id + 1, t.id, (t.n - 1) * sizeof *t.id);
+        t.id[0] = id;
         st = sampler_add_breaker(s, t.id, (int32_t)t.n, e);
+    }
     tokens_release(&t);
     return st;
 }
@@ -41,17 +92,6 @@ static enum status add_token(struct sampler *s, const struct vocab *v, int32_t i
         if (memcmp(token->p + token->n - n, b->p, n) == 0)
             st = add_sequence(s, v, id, b->p + n, b->n - n, e);
     return st;
-}
-
-/* The token's exact bytes, as they are in the middle of a text. */
-static enum status token_text(const struct vocab *v, int32_t id, struct text *out, struct err *e)
-{
-    struct detok d;
-
-    detok_init(&d, v, true);
-    detok_resume(&d);
-    text_clear(out);
-    return detok_add(&d, id, out, e);
 }
 
 enum status dry_breakers_add(struct sampler *s, const struct vocab *v, const struct text *breakers,

@@ -51,7 +51,7 @@ struct sample {
 void sample_sort(struct sample *l);
 /* Keep the k (> 0) first of the order, sorted. */
 void sample_sort_top(struct sample *l, int32_t k);
-/* Keep the first n (1..l->n). */
+/* Keep the first n (1..l->n) of a sorted list. */
 void sample_keep(struct sample *l, int32_t n);
 /* The logits were changed; sorted says whether their order is what it was. */
 void sample_changed(struct sample *l, bool sorted);

@@ -232,7 +232,7 @@ static double clamp_share(double x)
     return x < 0 ? 0 : x > 1 ? 1 : x;
 }
 
-/* Highest at the target; falls with the square of small distances and in proportion to large ones. */
+/* Highest at the target; falls with the square of a small distance, linearly with a large one. */
 static double adaptive_logit(double p, double target)
 {
     const double width = 0.3, peak = 5, sharpness = 10;

@@ -234,13 +234,8 @@ static void note_lengths(struct dry *d, int32_t allowed, int32_t limit)
 static void dry_apply(void *state, struct sample *l)
 {
     struct dry *d = state;
-    int32_t allowed = l->opt->dry_allowed_length, limit;
+    int32_t allowed = l->opt->dry_allowed_length, limit = unbroken(d);
 
-    if (d->recent.n <= (uint32_t)allowed)
-        return;
-    limit = unbroken(d);
-    if (limit < allowed)
-        return;
     common_lengths(d);
     note_lengths(d, allowed, limit);
     for (int32_t i = 0; i < l->n; i++) {

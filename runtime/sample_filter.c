@@ -248,7 +248,7 @@ const struct sampler_row sample_min_p = {
 };
 
 /*
- * ---- xtc: with some probability, all of the likely tokens but the least likely one are removed ----
+ * ---- xtc: now and then, all of the likely tokens but the least likely one are removed ----
  * Source: the description of "Exclude Top Choices" by its author, p-e-w, in
  * https://github.com/oobabooga/text-generation-webui/pull/6335.
  */

@@ -121,7 +121,6 @@ void sample_sort(struct sample *l)
     else
         heap_order(l->picks, l->n, l->n);
     sample_changed(l, true);
-    l->by_id = false;
 }
 
 void sample_sort_top(struct sample *l, int32_t k)
@@ -134,33 +133,37 @@ void sample_sort_top(struct sample *l, int32_t k)
     if (!l->sorted) {
         heap_order(l->picks, l->n, k);
         sample_changed(l, true);
-        l->by_id = false;
     }
     sample_keep(l, k);
 }
 
 void sample_keep(struct sample *l, int32_t n)
 {
-    assert(n >= 1 && n <= l->n);
-    if (!l->sorted && n < l->n) /* the largest may be gone, and with it what the weights refer to */
-        l->weighed = false;
+    assert(l->sorted && n >= 1 && n <= l->n);
     l->n = n;
 }
 
 void sample_changed(struct sample *l, bool sorted)
 {
     l->sorted = sorted;
+    l->by_id = l->by_id && !sorted;
     l->weighed = false;
 }
 
 int32_t sample_largest(const struct sample *l)
 {
-    int32_t best = 0;
+    struct pick best = l->picks[0];
+    int32_t at = 0;
 
-    for (int32_t i = 1; !l->sorted && i < l->n; i++)
-        if (pick_before(l->picks[i], l->picks[best]))
-            best = i;
-    return best;
+    for (int32_t i = 1; i < l->n && !l->sorted; i++) {
+        if (l->picks[i].logit < best.logit)
+            continue;
+        if (pick_before(l->picks[i], best)) {
+            best = l->picks[i];
+            at = i;
+        }
+    }
+    return at;
 }
 
 /* ---- weights ---- */

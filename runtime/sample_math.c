@@ -5,7 +5,8 @@
 
 /* ---- generator ---- */
 
-/* Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64). */
+/* Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014
+ * (SplitMix64). */
 static uint64_t splitmix_next(uint64_t *x)
 {
     uint64_t z = *x += 0x9e3779b97f4a7c15u;

@@ -38,7 +38,7 @@ static void temperature_describe(const struct sampler_options *o, struct text *t
         text_addf(t, "=%g", (double)o->temp);
 }
 
-/* At 0 the most likely is all that is left, and at values so near to it that logits would overflow. */
+/* At 0 the most likely is all that is left, and so near to it that logits would overflow. */
 static void set_temperature(struct sample *l, double temp)
 {
     if (temp < (double)FLT_MIN) {

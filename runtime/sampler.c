@@ -215,15 +215,20 @@ static bool is_active(const struct sampler_row *row, const struct sampler_option
     return !row->active || row->active(o);
 }
 
-/* Before a greedy choice, what never removes the most likely is skipped too. */
+/* Immediately before a greedy choice, what never removes the most likely would change nothing. */
 static void skip_steps(struct sampler *s)
 {
     bool greedy = false;
 
     for (int i = s->n_steps - 1; i >= 0; i--) {
         struct step *p = &s->steps[i];
-        p->skip = !is_active(p->row, &s->opt) || (greedy && p->row->keeps_first);
-        greedy |= p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0;
+        if (!is_active(p->row, &s->opt)) {
+            p->skip = true;
+            continue;
+        }
+        p->skip = greedy && p->row->keeps_first;
+        greedy = p->skip ||
+                 (p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0);
     }
 }
 
@@ -407,20 +412,26 @@ void sampler_accept(struct sampler *s, int32_t id)
     }
 }
 
+static enum status bad_logit(float x, int32_t id, struct err *e)
+{
+    return err_set(e, ST_MODEL, "the logit of token %d is %s", (int)id,
+                   isnan(x) ? "not a number" : "infinite");
+}
+
 /* The candidates: all ids whose logit, with its bias, is not -inf. */
 static enum status begin_list(struct sampler *s, const float *logits, struct err *e)
 {
     struct sample *l = &s->list;
+    struct pick *end = l->picks;
 
-    l->n = 0;
     for (int32_t id = 0; id < l->n_vocab; id++) {
-        float x = logits[id];
+        double x = (double)logits[id] + (double)s->bias[id];
         if (!(x < INFINITY))
-            return err_set(e, ST_MODEL, "the logit of token %d is %s", (int)id,
-                           isnan(x) ? "not a number" : "infinite");
-        if (x > -INFINITY && s->bias[id] > -INFINITY)
-            l->picks[l->n++] = (struct pick){(double)x + (double)s->bias[id], id};
+            return bad_logit(logits[id], id, e);
+        *end = (struct pick){x, id}; /* there is room for all */
+        end += x > -INFINITY;
     }
+    l->n = (int32_t)(end - l->picks);
     if (!l->n)
         return err_set(e, ST_MODEL, "no token is left to pick: all %d have probability 0",
                        (int)l->n_vocab);

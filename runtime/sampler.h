@@ -64,21 +64,24 @@ enum status sampler_set_letters(struct sampler_options *o, const char *flag, con
 
 struct sampler;
 
-/* n_ctx: what repeat_last_n = -1 stands for. Warns of values for samplers that are not in the chain. */
+/*
+ * n_ctx: what -1 stands for in repeat_last_n and dry_penalty_last_n. Warns of values that were set
+ * for samplers that are not in the chain.
+ */
 enum status sampler_new(struct sampler **out, const struct sampler_options *o, int32_t n_vocab,
                         uint32_t n_ctx, struct err *e);
 void sampler_free(struct sampler *s);
 
 /*
- * Add a bias to the logit of id; biases of one id add up. sampler_ban: -INFINITY, so that it is never
- * picked (--ignore-eos calls it for every end-of-generation id). ST_USAGE when id is outside the vocabulary or the bias is NaN or
- * +INFINITY.
+ * Add a bias to the logit of id; biases of one id add up. sampler_ban: -INFINITY, so that it is
+ * never picked (--ignore-eos: every end-of-generation id). ST_USAGE when id is outside the
+ * vocabulary or the bias is NaN or +INFINITY.
  */
 enum status sampler_bias(struct sampler *s, int32_t id, float bias, struct err *e);
 enum status sampler_ban(struct sampler *s, int32_t id, struct err *e);
 /*
- * Add a sequence breaker for DRY: n >= 1 tokens; one that is there already is fine. Does nothing when
- * DRY is off, or the first is outside the vocabulary: no text has it. ST_NOMEM.
+ * Add a sequence breaker for DRY: n >= 1 tokens; one that is there already is fine. Does nothing
+ * when DRY is off, or the first is outside the vocabulary: no text has it. ST_NOMEM.
  */
 enum status sampler_add_breaker(struct sampler *s, const int32_t *ids, int32_t n, struct err *e);
 bool sampler_wants_breakers(const struct sampler *s); /* is DRY on? */

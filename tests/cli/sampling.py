@@ -76,6 +76,47 @@ check_error("a token that is not there", run("-l", "1024+1", *ASK), 2, "--logit-
 check_ok("the last token", run("-l", "1023+1", *ASK))
 check_error("no token left", run(*[a for i in range(1024) for a in ("-l", f"{i}-inf")], *ASK), 3, "no token is left")
 
+# DRY: a repetition that a bias forces goes on without it, and stops with it, unless a breaker stands in the way.
+again = ["-l", fox + "+1000", "--temp", "0", *ASK]
+dry = ["--dry-multiplier", "2000"]
+word = piece.decode().strip()
+forced = run(*again).stdout
+stopped = run(*dry, *again).stdout
+check("DRY stops it", forced.count(piece) == 8 and 2 <= stopped.count(piece) < 8, forced, stopped)
+for args in (["--dry-sequence-breaker", word], ["--dry-sequence-breaker", "none", "--dry-sequence-breaker", word], ["--dry-penalty-last-n", "0"],
+             ["--dry-sequence-breaker", "".join(f"\\x{ord(c):02x}" for c in word)], ["--dry-allowed-length", "1000"]):
+    check(f"{args}: goes on", run(*dry, *args, *again).stdout == forced)
+for args in (["--dry-sequence-breaker", word, "--dry-sequence-breaker", "none"], ["--dry-sequence-breaker", "zzz"], ["--dry-penalty-last-n", "-1"]):
+    check(f"{args}: stops", run(*dry, *args, *again).stdout == stopped)
+
+# Off is off: nothing of all this changes the text.
+usual = run("-s", "3", *ASK).stdout
+for args in (["--dry-base", "3", "--dry-allowed-length", "1"], ["--xtc-threshold", "0.2"], ["--typical", "1"], ["--top-nsigma", "0"], ["--mirostat", "0"],
+             ["--adaptive-target", "-0.5"], ["--dynatemp-range", "0", "--dynatemp-exp", "3"], ["--mirostat-lr", "0.5"], ["--frequency-penalty", "0"],
+             ["--repeat-last-n", "0", "--presence-penalty", "2"], ["--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"]):
+    check(f"{args} changes nothing", run("-s", "3", *args, *ASK).stdout == usual)
+
+# 0 and less switch top-k off, they do not make it 1; impossible values are refused, not corrected.
+hot = ["--temp", "1.5", "--top-p", "1", "--min-p", "0"]
+for k in ("0", "-1", "1000000000"):
+    check(f"top-k {k}: 10 texts", len({run(*hot, "--top-k", k, "-s", str(s), *ASK).stdout for s in range(10)}) == 10)
+for args in (["--top-k", "1"], ["--top-p", "0"], ["--min-p", "1", "--top-p", "1"]):
+    check(f"{args}: one text", len({run("--temp", "1.5", *args, "-s", str(s), *ASK).stdout for s in range(10)}) == 1)
+for args in (["--top-p", "2"], ["--top-p", "-1"], ["--top-p", "nan"], ["--temp", "-1"], ["--top-k", "1e9"], ["--typical", "1.5"], ["--dry-base", "0.5"],
+             ["--xtc-probability", "-0.1"], ["--mirostat", "3"], ["--adaptive-decay", "1"], ["--top-nsigma", "inf"]):
+    check_error(f"{args}", run(*args, *ASK), 2, args[0], args[1], "expected")
+
+# Each sampler that is on changes a text of some length, and a seed decides it.
+LONG = ["-n", "60", "-t", "1", "-s", "5", "--raw", "Once upon a time"]
+texts = {}
+for args in (["--repeat-penalty", "1.5"], ["--presence-penalty", "1.5"], ["--frequency-penalty", "1.5"], ["--dry-multiplier", "3", "--dry-allowed-length", "0"],
+             ["--top-nsigma", "0.3"], ["--typical", "0.3"], ["--xtc-probability", "0.7"], ["--dynatemp-range", "0.79"], ["--adaptive-target", "0.2"],
+             ["--mirostat", "1", "--mirostat-ent", "1"], ["--mirostat", "2", "--mirostat-ent", "1"], []):
+    r = [run(*args, *LONG) for _ in range(2)]
+    check(f"{args}: same seed, same text", r[0].returncode == 0 and r[0].stdout == r[1].stdout)
+    texts[r[0].stdout] = args
+check("each has its own text", len(texts) == 12, list(texts.values()))
+
 # --temp 0 is the most likely token, whatever else is set that keeps it.
 greedy = run("--temp", "0", *ASK).stdout
 for args in (["--top-k", "1"], ["--top-p", "0.1"], ["--min-p", "1"], ["--top-nsigma", "0.1"], ["--xtc-probability", "0.9", "--xtc-threshold", "0.6"], ["--samplers", "temperature"], ["--mirostat", "1"], ["--mirostat", "2"], ["--adaptive-target", "0.1"], ["--samplers", "temp;top_k;top_p"], ["-s", "9"]):

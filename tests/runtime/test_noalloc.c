@@ -200,6 +200,26 @@ static void test_sampled(void **state)
     run_steps(&so);
 }
 
+static void test_every_sampler(void **state)
+{
+    struct sampler_options so;
+
+    (void)state;
+    for (int mirostat = 0; mirostat < 3; mirostat++) {
+        sampler_defaults(&so);
+        so.repeat_penalty = 1.1f;
+        so.dry_multiplier = 1;
+        so.top_n_sigma = 3;
+        so.typ_p = 0.99f;
+        so.xtc_probability = 0.5f;
+        so.dynatemp_range = 0.3f;
+        so.adaptive_target = 0.7f;
+        so.mirostat = mirostat;
+        so.seed = 7;
+        run_steps(&so);
+    }
+}
+
 /* The counter sees what it should: libc's own allocation inside fopen, and a direct mapping. */
 static void test_counter_counts(void **state)
 {
@@ -223,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_counter_counts),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_sampled),
+        cmocka_unit_test(test_every_sampler),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
