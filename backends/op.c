@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/tensor.h"
+#include "gguf/quants.h"
 
 /* "[64, 2, 1, 1] f32" of a source, for messages. */
 static const char *shape_text(char out[96], const struct tensor *t)
@@ -148,8 +149,8 @@ static enum status shape_set_rows(struct tensor *t, struct err *e)
         a->ne[0] != x->ne[0] || x->ne[1] != ids->ne[0] || a->ne[2] != 1 || a->ne[3] != 1 ||
         x->ne[2] != 1 || x->ne[3] != 1)
         return bad(t, e, "a matrix, f32 rows of its width and an i64 row number for each");
-    if (a->type != DT_F32 && a->type != DT_F16)
-        return bad(t, e, "an f32 or f16 matrix to write into");
+    if (!quant_encoder(a->type))
+        return bad(t, e, "a matrix of a type that can be written");
     memcpy(t->ne, a->ne, sizeof t->ne);
     memcpy(t->nb, a->nb, sizeof t->nb);
     window(t, 0);

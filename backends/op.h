@@ -5,7 +5,7 @@
  * CONT        src0 any layout, any type                       same elements, contiguous, same type
  * CONCAT      a [n, ...], b [m, ...]                          [n + m, ...]: rows of a with those of b behind them
  * GET_ROWS    src0 [n, m] any type, src1 ids [k] i32          [n, k]: row ids[j] of src0, decoded
- * SET_ROWS    src0 [n, m] (f32, f16), src1 x [n, k], src2 ids [k] i64
+ * SET_ROWS    src0 [n, m] any type that can be encoded, src1 x [n, k], src2 ids [k] i64
  *                                                             view of src0 in which row ids[j] = x[j]
  * ADD, MUL, DIV  a, b                                         a (+|*|/) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
@@ -31,7 +31,7 @@
  * SHARES      x; floor                                        x / max(sum of x over ne0, floor)
  * MIX         x [n, n_used, n_tok], w [n_used, n_tok] or none [n, n_tok]: sum over j of w[j, t] x[j, t]
  *
- * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
+ * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (any type, any
  *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_flash_attn
  *                                                             [d_v, n_head, n_tok]:
  *             softmax over n_kv of (cap(scale q.k) + slope mask) times v, where cap(s) = softcap tanh(s / softcap),

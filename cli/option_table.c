@@ -103,9 +103,9 @@ const struct option_row option_rows[] = {
      "tokens between two looks at Ctrl-C and progress [2048]"},
     {"-ub --ubatch-size", KIND_INT, AT(n_ubatch), 1, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
      "tokens computed together, at most -b [512]"},
-    {"-ctk --cache-type-k", KIND_CHOICE, AT(type_k), 0, 0, "f16|f32", COMPUTE, G_CONTEXT,
+    {"-ctk --cache-type-k", KIND_CHOICE, AT(type_k), 0, 0, "f16|f32|bf16|q8_0|q4_0", COMPUTE, G_CONTEXT,
      "type of the keys in the KV cache [f16]"},
-    {"-ctv --cache-type-v", KIND_CHOICE, AT(type_v), 0, 0, "f16|f32", COMPUTE, G_CONTEXT,
+    {"-ctv --cache-type-v", KIND_CHOICE, AT(type_v), 0, 0, "f16|f32|bf16|q8_0|q4_0", COMPUTE, G_CONTEXT,
      "type of the values in the KV cache [f16]"},
 
     {"-t --threads", KIND_INT, AT(n_threads), 1, 1024, "N", RUN | LOGITS, G_COMPUTE,

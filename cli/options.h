@@ -67,7 +67,7 @@ struct options {
 };
 
 /* Values of -ctk and -ctv, and of bench -o, in the order of their indices. */
-enum { KV_F16, KV_F32 };
+enum { KV_F16, KV_F32, KV_BF16, KV_Q8_0, KV_Q4_0 };
 enum { FORMAT_MD, FORMAT_JSON, FORMAT_JSONL, FORMAT_CSV };
 
 /* argv[0] is the program. *o is released with options_release, after a failure too. */

@@ -24,17 +24,12 @@
 #define CHUNK     64 /* positions */
 #define MAX_QUERY 48 /* queries of an item, unless a group has more heads */
 
-static bool kv_supported(const struct tensor *t)
-{
-    return (t->type == DT_F32 || t->type == DT_F16) && tensor_rows_contiguous(t);
-}
-
 static bool attn_supports(const struct tensor *t)
 {
     const struct tensor *q = t->src[0], *mask = t->src[3];
 
-    return f32_rows(t) && f32_rows(q) && kv_supported(t->src[1]) && kv_supported(t->src[2]) &&
-           mask && kv_supported(mask) && (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+    return f32_rows(t) && f32_rows(q) && tensor_rows_contiguous(t->src[1]) &&
+           tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) && (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 

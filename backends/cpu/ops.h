@@ -85,7 +85,7 @@ extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_div, cpu_op_scale, cpu
 extern const struct cpu_op cpu_op_norm, cpu_op_rms_norm;
 extern const struct cpu_op cpu_op_rope;
 /*
- * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:
+ * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to any type that has an encoder. Row numbers are checked:
  * ST_MODEL.
  */
 extern const struct cpu_op cpu_op_concat, cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;

@@ -270,6 +270,22 @@ static void ref_concat(const struct tensor *t, double *out)
     *out++ = i0 < n ? ref_at(t->src[0], i0, i1, i2, i3) : ref_at(t->src[1], i0 - n, i1, i2, i3);
 }
 
+/* Row j of x as it comes back from a tensor of the type. */
+static void ref_encoded(enum dtype type, const struct tensor *x, int64_t j, double *out)
+{
+    float *f = malloc((size_t)(x->ne[0] + 1) * sizeof *f);
+    void *raw = malloc(dtype_row_bytes(type, x->ne[0]) + 1);
+
+    for (int64_t i = 0; i < x->ne[0]; i++)
+        f[i] = (float)ref_at(x, i, j, 0, 0);
+    quant_encoder(type)(f, raw, x->ne[0]);
+    quant_decoder(type)(raw, f, x->ne[0]);
+    for (int64_t i = 0; i < x->ne[0]; i++)
+        out[i] = (double)f[i];
+    free(f);
+    free(raw);
+}
+
 static void ref_rows(const struct tensor *t, double *out)
 {
     const struct tensor *a = t->src[0];
@@ -282,12 +298,7 @@ static void ref_rows(const struct tensor *t, double *out)
     for (int64_t r = 0; r < a->ne[1]; r++)
         ref_row(a, r, 0, 0, out + r * a->ne[0]);
     for (int64_t j = 0; j < t->src[1]->ne[1]; j++)
-        for (int64_t i = 0; i < t->ne[0]; i++) {
-            float f = (float)ref_at(t->src[1], i, j, 0, 0);
-            if (t->type == DT_F16)
-                f = f16_to_f32(f32_to_f16(f));
-            out[(int64_t)ref_at(t->src[2], j, 0, 0, 0) * t->ne[0] + i] = (double)f;
-        }
+        ref_encoded(t->type, t->src[1], j, out + (int64_t)ref_at(t->src[2], j, 0, 0, 0) * t->ne[0]);
 }
 
 static void ref_clamp(const struct tensor *t, double *out, double *size)

@@ -17,6 +17,7 @@
 #include "backends/cpu/features.h"
 #include "tests/backends/fixture.h"
 #include "gguf/base/mem.h"
+#include "gguf/quants.h"
 #include "tests/backends/ref.h"
 
 #define EPS 0x1p-24
@@ -665,14 +666,17 @@ static void test_set_rows(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int t = DT_F32; t <= DT_F16; t++)
-        for (size_t i = 0; i < N_WIDTH; i++) {
-            struct tensor *a = fx_random(fx_tensor((enum dtype)t, widths[i], 9, 1, 1, 4), 1), *y;
-            struct tensor *x = fx_random(fx_tensor(DT_F32, widths[i], 5, 1, 1, 8), 70000);
+    for (uint32_t t = 0; t < DT_COUNT; t++)
+        for (size_t i = 0; dtype_known(t) && quant_encoder((enum dtype)t) && i < N_WIDTH; i++) {
+            int64_t block = dtype_info((enum dtype)t)->block;
+            int64_t n = block > 1 ? block * (int64_t)(i + 1) : widths[i];
+            struct tensor *a = fx_random(fx_tensor((enum dtype)t, n, 9, 1, 1, t == DT_F64 ? 8 : 4), 1), *y;
+            struct tensor *x = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), 70000);
             struct tensor *ids = fx_tensor(DT_I64, 5, 1, 1, 1, 0);
             memcpy(ids->data, (int64_t[]){8, 0, 3, 4, 3}, 40); /* 3 twice: the later wins */
             y = fx_op(OP_SET_ROWS, NULL, 0, a, x, ids, NULL);
             check(y, 0);
+            check_threads(y);
             fx_end();
         }
 }
@@ -752,7 +756,7 @@ static void test_cont(void **state)
 
 struct attn_shape {
     int d, dv, n_head, n_head_kv, n_kv, n_tok;
-    enum dtype kv, mask;
+    enum dtype k, v, mask;
 };
 
 /* Causal mask: token i sees the first n_kv - n_tok + 1 + i positions, less some holes. */
@@ -776,14 +780,17 @@ static struct tensor *causal_mask(const struct attn_shape *s)
 /* K or V as in a cache: heads of a position side by side, positions a padded row apart. */
 static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
 {
-    struct tensor *t = fx_random(fx_tensor(type, (int64_t)d * n_head, n_kv, 1, 1, 8), 1);
-    struct tensor *v = part(t, 0, n_kv);
+    struct tensor *x = fx_random(fx_tensor(DT_F32, (int64_t)d * n_head, n_kv, 1, 1, 0), 1);
+    struct tensor *t = fx_tensor(type, (int64_t)d * n_head, n_kv, 1, 1, 8), *v;
 
+    for (int i = 0; i < n_kv; i++)
+        quant_encoder(type)(fx_f32(x, 0, i), (char *)t->data + (size_t)i * t->nb[1], t->ne[0]);
+    v = part(t, 0, n_kv);
     v->ne[0] = d;
     v->ne[1] = n_head;
     v->ne[2] = n_kv;
     v->nb[2] = t->nb[1];
-    v->nb[1] = (size_t)d * t->nb[0];
+    v->nb[1] = dtype_row_bytes(type, d);
     v->nb[3] = v->nb[2] * (size_t)n_kv;
     return v;
 }
@@ -810,10 +817,18 @@ static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
 }
 
 static const struct attn_shape attn_shapes[] = {
-    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16}, {64, 64, 4, 4, 64, 1, DT_F32, DT_F32},
-    {16, 16, 4, 1, 65, 33, DT_F16, DT_F32}, {80, 48, 6, 2, 130, 17, DT_F32, DT_F16},
-    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32},  {256, 256, 4, 1, 256, 3, DT_F16, DT_F16},
-    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16},  {1, 1, 1, 1, 1, 1, DT_F32, DT_F32},
+    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16, DT_F16},
+    {64, 64, 4, 4, 64, 1, DT_F32, DT_F32, DT_F32},
+    {16, 16, 4, 1, 65, 33, DT_F16, DT_F16, DT_F32},
+    {80, 48, 6, 2, 130, 17, DT_F32, DT_F32, DT_F16},
+    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32, DT_F32},
+    {256, 256, 4, 1, 256, 3, DT_F16, DT_F16, DT_F16},
+    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16, DT_F16},
+    {1, 1, 1, 1, 1, 1, DT_F32, DT_F32, DT_F32},
+    {64, 32, 6, 3, 130, 7, DT_Q8_0, DT_Q8_0, DT_F16},
+    {96, 64, 4, 2, 70, 19, DT_Q4_0, DT_F16, DT_F32},
+    {32, 32, 4, 1, 200, 3, DT_BF16, DT_Q4_0, DT_F16},
+    {48, 64, 3, 3, 65, 2, DT_BF16, DT_BF16, DT_F16},
 };
 #define N_ATTN (sizeof attn_shapes / sizeof attn_shapes[0])
 
@@ -826,8 +841,8 @@ static void test_attn(void **state)
         const struct attn_shape *s = &attn_shapes[i / N_HOW];
         struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
         struct tensor *y =
-            attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
-                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
+            attn(q, kv_of(s->k, s->d, s->n_head_kv, s->n_kv),
+                 kv_of(s->v, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
         check(y, 60);
         check_threads(y);
         fx_end();
@@ -847,8 +862,8 @@ static void test_attn_invariance(void **state)
         struct tensor *k, *v, *mask, *wide, *y, *one;
 
         padded.n_kv = s.n_kv + 100;
-        k = kv_of(s.kv, s.d, s.n_head_kv, padded.n_kv);
-        v = kv_of(s.kv, s.dv, s.n_head_kv, padded.n_kv);
+        k = kv_of(s.k, s.d, s.n_head_kv, padded.n_kv);
+        v = kv_of(s.v, s.dv, s.n_head_kv, padded.n_kv);
         memset((char *)k->data + (size_t)s.n_kv * k->nb[2], 0xff, 100 * k->nb[2] - 8); /* NaN */
         memset((char *)v->data + (size_t)s.n_kv * v->nb[2], 0xff, 100 * v->nb[2] - 8);
         mask = causal_mask(&s);
