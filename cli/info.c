@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/setup.h"
 #include "gguf/base/mem.h"
 #include "gguf/quants.h"
 #include "runtime/arch.h"
-#include "runtime/chat.h"
 
 enum { N_SHOWN = 8 }; /* elements of an array, end tokens */
 
@@ -78,6 +78,7 @@ static enum status facts_read(struct facts *f, struct cli *c, struct err *e)
     }
     setup_vocab(&f->s, &f->vocab_err);
     f->has_chat = chat_find(&f->chat, NULL, f->s.file, &f->chat_err) == ST_OK;
+    chat_set_pieces(&f->chat, f->s.vocab);
     return ST_OK;
 }
 
@@ -207,7 +208,7 @@ static enum status chat_sample(const struct facts *f, struct text *t, struct err
 {
     static const struct chat_message hello = {"user", "Hello", 5};
 
-    return chat_render(&f->chat, &hello, 1, true, t, e);
+    return chat_render(&f->chat, &hello, 1, true, t, NULL, e);
 }
 
 static void put_chat(struct text *t, const struct facts *f)
@@ -219,7 +220,8 @@ static void put_chat(struct text *t, const struct facts *f)
         text_addf(t, "%s\n", f->chat_err.msg);
         return;
     }
-    text_addf(t, "%s: ", chat_family_name(f->chat.family));
+    text_addf(t, "%s%s: ", chat_family_name(f->chat.family),
+              f->chat.exact ? "" : " (told by its marks)");
     if (chat_sample(f, &sample, NULL) == ST_OK)
         text_escape(t, sample.p, sample.n);
     text_release(&sample);
@@ -260,7 +262,7 @@ static void put_keys(struct text *t, const struct gguf *g)
         text_escape(t, kv->key, strlen(kv->key));
         text_addf(t, " %s%s = ", kv->type == GGUF_ARR ? "array of " : "", gguf_type_name(kv->elem));
         gguf_kv_print(t, kv, N_SHOWN);
-        text_byte(t, '\n');
+        text_str(t, kv->overridden ? " (overridden)\n" : "\n");
     }
 }
 
@@ -350,6 +352,7 @@ static cJSON *chat_to_json(const struct facts *f)
         return o;
     }
     add_zstr(o, "family", chat_family_name(f->chat.family));
+    cJSON_AddBoolToObject(o, "exact", f->chat.exact);
     if (chat_sample(f, &sample, NULL) == ST_OK)
         add_str(o, "sample", sample.p, sample.n);
     text_release(&sample);

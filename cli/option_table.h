@@ -15,18 +15,22 @@ struct command_info {
 extern const struct command_info commands[CMD_COUNT];
 
 enum option_kind {
-    KIND_FLAG,   /* bool */
-    KIND_INT,    /* int32_t from min to max */
-    KIND_NUMBER, /* float from min to max */
-    KIND_ABOVE,  /* float above min */
-    KIND_SEED,   /* uint64_t, -1 for a random one */
-    KIND_CHOICE, /* int32_t: index into choices */
-    KIND_LEVEL,  /* int32_t from min to max, min without a value */
-    KIND_STRING, /* const char * */
-    KIND_MODEL,  /* adds to models */
-    KIND_MODELS, /* adds a list to models */
-    KIND_SOURCE, /* adds to sources; min = enum of struct source */
-    KIND_INTS,   /* struct int_list, each from min to max */
+    KIND_FLAG,     /* bool */
+    KIND_INT,      /* int32_t from min to max */
+    KIND_NUMBER,   /* float from min to max */
+    KIND_ABOVE,    /* float above min */
+    KIND_SEED,     /* uint64_t, -1 for a random one */
+    KIND_CHOICE,   /* int32_t: index into choices */
+    KIND_LEVEL,    /* int32_t from min to max, min without a value */
+    KIND_STRING,   /* const char * */
+    KIND_MODEL,    /* adds to models */
+    KIND_MODELS,   /* adds a list to models */
+    KIND_OVERRIDE, /* adds to overrides */
+    KIND_SOURCE,   /* adds to sources; min = enum of struct source */
+    KIND_INTS,     /* struct int_list, each from min to max */
+    KIND_BIAS,     /* adds to biases */
+    KIND_ORDER,    /* order of the samplers: min = 0 names, 1 letters */
+    KIND_BREAKER,  /* adds to breakers */
 };
 
 enum option_group {

@@ -1,17 +1,20 @@
 #include "cli/options.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/option_table.h"
 #include "gguf/base/mem.h"
 #include "gguf/base/text.h"
+#include "runtime/dry_breakers.h"
 
 /* ---- values ---- */
 
@@ -60,6 +63,13 @@ static void expectation(const struct option_row *r, char *out, size_t n_out)
         text_addf(&t, "a whole number from 0 to %llu, or -1", (unsigned long long)UINT64_MAX);
     } else if (r->kind == KIND_ABOVE) {
         text_addf(&t, "%s above %g", what, r->min);
+    } else if (r->kind == KIND_BIAS) {
+        text_str(&t, "a token id, + or -, and a number, such as 42-1.5");
+    } else if (r->kind == KIND_BREAKER) {
+        text_addf(&t, "1 to %d bytes, with escapes as in \\n, \\t, \\\\ and \\x0A, or none",
+                  DRY_BREAKER_MAX);
+    } else if (r->min == -(double)FLT_MAX) {
+        text_str(&t, what);
     } else if (r->max == (double)FLT_MAX) {
         text_addf(&t, "%s of at least %g", what, r->min);
     } else {
@@ -194,6 +204,16 @@ static enum status add_models(struct options *o, char *value, bool list, const c
     }
 }
 
+static enum status add_override(struct options *o, const char *value, struct err *e)
+{
+    const char **slot = append(&o->overrides, &o->n_overrides, sizeof *slot);
+
+    if (!slot)
+        return err_nomem(e, "options", sizeof *slot);
+    *slot = value;
+    return ST_OK;
+}
+
 static enum status add_source(struct options *o, int kind, const char *arg, struct err *e)
 {
     struct source *s = append(&o->sources, &o->n_sources, sizeof *s);
@@ -202,6 +222,91 @@ static enum status add_source(struct options *o, int kind, const char *arg, stru
         return err_nomem(e, "options", sizeof *s);
     s->kind = kind;
     s->arg = arg;
+    return ST_OK;
+}
+
+/* "42+1.5", "42-inf" */
+static bool parse_bias(const char *s, struct bias *out)
+{
+    size_t n = strspn(s, "0123456789");
+    const char *value = s + n + 1;
+    char id[16];
+    int64_t v;
+    double x = INFINITY;
+
+    if (!n || n >= sizeof id || !s[n] || !strchr("+-", s[n]))
+        return false;
+    memcpy(id, s, n);
+    id[n] = 0;
+    if (!parse_int(id, &v) || v > INT32_MAX)
+        return false;
+    if (strspn(value, "+-") || (strcmp(value, "inf") != 0 && !parse_number(value, &x)))
+        return false;
+    if (s[n] == '-')
+        x = -x;
+    *out = (struct bias){(int32_t)v, (float)x};
+    return x == -INFINITY || fabs(x) <= FLT_MAX;
+}
+
+static enum status add_bias(struct options *o, const struct option_row *r, const char *name,
+                            const char *value, struct err *e)
+{
+    struct bias b, *slot;
+
+    if (!parse_bias(value, &b))
+        return bad_value(r, name, value, e);
+    slot = append(&o->biases, &o->n_biases, sizeof *slot);
+    if (!slot)
+        return err_nomem(e, "options", sizeof *slot);
+    *slot = b;
+    return ST_OK;
+}
+
+/* Text with \n, \t, \r, \\, \", \' and \xHH as in C; false for other escapes. */
+static bool unescape(const char *s, struct text *out)
+{
+    static const char letters[] = "ntr\\\"'", bytes[] = "\n\t\r\\\"'";
+
+    for (; *s; s++) {
+        const char *letter;
+        unsigned byte;
+        if (*s != '\\') {
+            text_byte(out, *s);
+        } else if (*++s == 'x' && isxdigit((unsigned char)s[1]) && isxdigit((unsigned char)s[2])) {
+            sscanf(s + 1, "%2x", &byte);
+            text_byte(out, (char)byte);
+            s += 2;
+        } else if (*s && (letter = strchr(letters, *s))) {
+            text_byte(out, bytes[letter - letters]);
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first one takes the place of the usual ones; "none" takes away all before it. */
+static enum status add_breaker(struct options *o, const struct option_row *r, const char *name,
+                               const char *value, struct err *e)
+{
+    struct text t = {0}, *slot;
+
+    o->breakers_given = true;
+    if (strcmp(value, "none") == 0) {
+        while (o->n_breakers)
+            text_release(&o->breakers[--o->n_breakers]);
+        return ST_OK;
+    }
+    if (!unescape(value, &t) || !t.n || t.n > DRY_BREAKER_MAX) {
+        text_release(&t);
+        return bad_value(r, name, value, e);
+    }
+    slot = t.failed ? NULL : append(&o->breakers, &o->n_breakers, sizeof *slot);
+    if (!slot) {
+        text_release(&t);
+        return err_nomem(e, "options", sizeof *slot);
+    }
+    *slot = t;
     return ST_OK;
 }
 
@@ -240,10 +345,19 @@ static enum status set_value(struct options *o, const struct option_row *r, cons
     case KIND_MODEL:
     case KIND_MODELS:
         return add_models(o, value, r->kind == KIND_MODELS, name, e);
+    case KIND_OVERRIDE:
+        return add_override(o, value, e);
     case KIND_SOURCE:
         return add_source(o, (int)r->min, value, e);
     case KIND_INTS:
         return add_ints(r, field, name, value, e);
+    case KIND_BIAS:
+        return add_bias(o, r, name, value, e);
+    case KIND_BREAKER:
+        return add_breaker(o, r, name, value, e);
+    case KIND_ORDER:
+        return r->min > 0 ? sampler_set_letters(&o->sampling, name, value, e)
+                          : sampler_set_names(&o->sampling, name, value, e);
     }
     return ok ? ST_OK : bad_value(r, name, value, e);
 }
@@ -474,7 +588,12 @@ enum status options_parse(struct options *o, int argc, char **argv, struct err *
 void options_release(struct options *o)
 {
     mem_free(o->models);
+    mem_free(o->overrides);
     mem_free(o->sources);
+    mem_free(o->biases);
+    for (int i = 0; i < o->n_breakers; i++)
+        text_release(&o->breakers[i]);
+    mem_free(o->breakers);
     mem_free(o->bench_prompt.v);
     mem_free(o->bench_gen.v);
     mem_free(o->bench_depth.v);

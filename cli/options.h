@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gguf/base/status.h"
+#include "gguf/base/text.h"
 #include "runtime/sampler.h"
 
 enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_HELP, CMD_COUNT };
@@ -25,12 +26,19 @@ struct int_list {
     int n;
 };
 
+struct bias { /* --logit-bias */
+    int32_t id;
+    float value; /* -INFINITY: never */
+};
+
 struct options {
     enum command cmd;
     const char *topic; /* help: name of a command, or NULL */
 
     const char **models; /* [n_models], owned array; bench takes several, the others one */
     int n_models;        /* 0: the embedded model */
+    const char **overrides; /* [n_overrides], owned array; --override-kv, unparsed */
+    int n_overrides;
     bool no_mmap, check_tensors;
 
     struct source *sources; /* [n_sources], owned */
@@ -43,6 +51,11 @@ struct options {
     int32_t n_predict; /* -1: until the end of the text or of the context */
     bool ignore_eos, seed_given;
     struct sampler_options sampling;
+    struct bias *biases; /* [n_biases], owned */
+    int n_biases;
+    struct text *breakers; /* [n_breakers], owned: --dry-sequence-breaker, escapes undone */
+    int n_breakers;
+    bool breakers_given;
 
     int32_t n_ctx;                      /* 0: as the model says, at most 4096 */
     int32_t n_batch, n_ubatch;          /* 0: default */

@@ -2,13 +2,12 @@
  * ggrun run: continue a text, or answer a request.
  */
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
+#include "cli/sampling.h"
 #include "cli/setup.h"
-#include "runtime/chat.h"
 #include "runtime/sampler.h"
 
 struct run {
@@ -35,10 +34,7 @@ static void run_release(struct run *r)
 
 static enum status check_flags(const struct options *o, struct err *e)
 {
-    const char *chat_flag = o->chat            ? "--chat"
-                            : o->system        ? "--system"
-                            : o->chat_template ? "--chat-template"
-                                               : NULL;
+    const char *chat_flag = chat_option(o);
 
     if (o->raw && chat_flag)
         return err_set(e, ST_USAGE, "--raw and %s exclude each other", chat_flag);
@@ -50,42 +46,23 @@ static bool is_chat(const struct run *r)
 {
     const struct options *o = r->c->opt;
 
-    if (o->chat || o->system || o->chat_template)
+    if (chat_option(o))
         return true;
     return !o->raw && !o->n_models && r->prompt.plain;
 }
 
-/* Replace the prompt's text by the rendered conversation. */
-static enum status apply_template(struct run *r, struct err *e)
+static enum status encode_request(struct run *r, struct err *e)
 {
-    const struct options *o = r->c->opt;
-    struct chat_message m[2];
-    struct text *user = &r->prompt.text, out = {0};
-    struct chat chat;
-    size_t n = 0;
-    enum status st = chat_find(&chat, o->chat_template, r->s.file, e);
+    struct text *request = &r->prompt.text;
 
-    if (st) {
-        chat_release(&chat);
-        return st;
-    }
-    if (!r->prompt.from_word && user->n && user->p[user->n - 1] == '\n')
-        user->n--; /* the newline that ends a line of input is not part of the request */
-    if (!user->n) {
-        chat_release(&chat);
-        if (r->prompt.from_word)
-            return err_set(e, ST_USAGE, "the request is empty");
-        r->nothing_to_answer = true; /* the input has ended before a request */
-        return ST_OK;
-    }
-    if (o->system)
-        m[n++] = (struct chat_message){"system", o->system, strlen(o->system)};
-    m[n++] = (struct chat_message){"user", user->p, user->n};
-    st = chat_render(&chat, m, n, true, &out, e);
-    chat_release(&chat);
-    text_release(user);
-    *user = out;
-    return st;
+    if (!r->prompt.from_word && request->n && request->p[request->n - 1] == '\n')
+        request->n--; /* the newline that ends a line of input is not part of the request */
+    if (request->n)
+        return chat_encode(&r->s, request, &r->ids, e);
+    if (r->prompt.from_word)
+        return err_set(e, ST_USAGE, "the request is empty");
+    r->nothing_to_answer = true; /* the input has ended before a request */
+    return ST_OK;
 }
 
 static enum status encode_prompt(struct run *r, struct err *e)
@@ -99,12 +76,8 @@ static enum status encode_prompt(struct run *r, struct err *e)
         return err_set(e, ST_UNSUPPORTED,
                        "the file has no vocabulary to read a text with; 'ggrun logits --ids' works "
                        "without");
-    if (is_chat(r)) {
-        st = apply_template(r, e);
-        if (st || r->nothing_to_answer)
-            return st;
-        flags |= ENC_SPECIAL; /* the template's own marks */
-    }
+    if (is_chat(r))
+        return encode_request(r, e);
     st = text_encode(r->c, v, &r->prompt.text, flags, &r->ids, e);
     if (st || r->ids.n)
         return st;
@@ -127,38 +100,6 @@ static enum status check_length(const struct run *r, struct err *e)
 }
 
 /* ---- generation ---- */
-
-static uint64_t random_seed(void)
-{
-    uint64_t seed;
-    struct timespec t;
-
-    if (getentropy(&seed, sizeof seed) == 0)
-        return seed;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000007u ^ (uint64_t)t.tv_nsec ^ (uint64_t)getpid() << 40;
-}
-
-static enum status make_sampler(struct run *r, struct err *e)
-{
-    struct sampler_options so = r->c->opt->sampling;
-    const struct vocab *v = r->s.vocab;
-    int32_t n = (int32_t)r->s.model->hp.n_vocab;
-    enum status st;
-
-    if (!r->c->opt->seed_given)
-        so.seed = random_seed();
-    log_info("seed %llu", (unsigned long long)so.seed);
-    st = sampler_new(&r->sampler, &so, n, session_n_ctx(r->s.session), e);
-    for (int32_t id = 0; !st && id < n; id++) {
-        bool no_text = id >= vocab_n_tokens(v); /* padding of the output layer */
-        if (no_text || (r->c->opt->ignore_eos && vocab_is_eog(v, id)))
-            st = sampler_ban(r->sampler, id, e);
-    }
-    for (size_t i = 0; !st && i < r->ids.n; i++)
-        sampler_accept(r->sampler, r->ids.id[i]);
-    return st;
-}
 
 /* Print what of the answer is complete, in whole characters. */
 static enum status emit(struct run *r, int32_t id, struct err *e)
@@ -241,7 +182,7 @@ static enum status load(struct run *r, struct err *e)
     if (!st)
         st = check_length(r, e);
     if (!st)
-        st = make_sampler(r, e);
+        st = sampling_open(&r->sampler, &r->s, &r->ids, e);
     r->s.load_us = now_us() - start;
     return st;
 }

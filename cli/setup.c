@@ -34,22 +34,32 @@ void setup_release(struct setup *s)
     *s = (struct setup){0};
 }
 
-enum status setup_file(struct setup *s, const char *path, bool metadata_only, struct err *e)
+static enum status open_file(struct setup *s, const char *path, bool metadata_only, struct err *e)
 {
+    enum gguf_mode mode = s->c->opt->no_mmap ? GGUF_READ : GGUF_MMAP;
     const void *data;
     size_t n;
 
+    if (path)
+        return gguf_open(&s->file, path, metadata_only ? GGUF_NO_DATA : mode, e);
+    out_note(s->c->out, "no -m given: using the embedded story model " EMBEDDED_NAME);
+    data = embedded_model(&n);
+    return gguf_open_memory(&s->file, data, n, "embedded model", e);
+}
+
+enum status setup_file(struct setup *s, const char *path, bool metadata_only, struct err *e)
+{
+    const struct options *o = s->c->opt;
+    enum status st;
+
     s->path = path;
-    if (!path) {
-        out_note(s->c->out, "no -m given: using the embedded story model " EMBEDDED_NAME);
-        data = embedded_model(&n);
-        return gguf_open_memory(&s->file, data, n, "embedded model", e);
+    st = open_file(s, path, metadata_only, e);
+    for (int i = 0; !st && i < o->n_overrides; i++) {
+        st = gguf_override(s->file, o->overrides[i], e);
+        if (st)
+            err_context(e, "--override-kv");
     }
-    return gguf_open(&s->file, path,
-                     metadata_only        ? GGUF_NO_DATA
-                     : s->c->opt->no_mmap ? GGUF_READ
-                                          : GGUF_MMAP,
-                     e);
+    return st;
 }
 
 enum status setup_vocab(struct setup *s, struct err *e)

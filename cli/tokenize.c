@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
 #include "cli/setup.h"
@@ -33,13 +34,15 @@ static enum status print_table(struct cli *c, const struct vocab *v, const struc
     return out_text(c->out, &t, e);
 }
 
-static enum status encode(struct cli *c, const struct vocab *v, const struct text *in,
-                          struct err *e)
+static enum status encode(struct setup *s, const struct text *in, struct err *e)
 {
+    struct cli *c = s->c;
+    const struct vocab *v = s->vocab;
     unsigned flags =
         (c->opt->no_bos ? 0 : ENC_BOS | ENC_EOS) | (c->opt->no_special ? 0 : ENC_SPECIAL);
     struct tokens ids = {0};
-    enum status st = text_encode(c, v, in, flags, &ids, e);
+    enum status st =
+        chat_option(c->opt) ? chat_encode(s, in, &ids, e) : text_encode(c, v, in, flags, &ids, e);
 
     if (!st)
         st = c->opt->json ? print_json(c, &ids, e) : print_table(c, v, &ids, e);
@@ -73,14 +76,15 @@ static enum status decode(struct cli *c, const struct vocab *v, const char *p, s
     return out_text(c->out, &t, e);
 }
 
-static enum status one_source(struct cli *c, const struct vocab *v, const struct text *in,
-                              struct err *e)
+static enum status one_source(struct setup *s, const struct text *in, struct err *e)
 {
-    return c->opt->decode ? decode(c, v, in->p ? in->p : "", in->n, e) : encode(c, v, in, e);
+    return s->c->opt->decode ? decode(s->c, s->vocab, in->p ? in->p : "", in->n, e)
+                             : encode(s, in, e);
 }
 
-static enum status all_sources(struct cli *c, const struct vocab *v, struct err *e)
+static enum status all_sources(struct setup *s, struct err *e)
 {
+    struct cli *c = s->c;
     const struct options *o = c->opt;
     enum status st = ST_OK;
 
@@ -88,14 +92,14 @@ static enum status all_sources(struct cli *c, const struct vocab *v, struct err 
         struct prompt p;
         st = prompt_read(&p, c, e);
         if (!st)
-            st = one_source(c, v, &p.text, e);
+            st = one_source(s, &p.text, e);
         text_release(&p.text);
     }
     for (int i = 0; !st && i < o->n_sources; i++) {
         struct text in = {0};
         st = source_read(&o->sources[i], c->cancel, &in, e);
         if (!st)
-            st = one_source(c, v, &in, e);
+            st = one_source(s, &in, e);
         text_release(&in);
     }
     return st;
@@ -111,6 +115,8 @@ enum status cmd_tokenize(struct cli *c, struct err *e)
         return err_set(e, ST_USAGE, "--ids is given without --decode");
     if (o->ids && o->n_sources)
         return err_set(e, ST_USAGE, "ids come from --ids and from a text, expected one of them");
+    if (o->decode && chat_option(o))
+        return err_set(e, ST_USAGE, "--decode and %s exclude each other", chat_option(o));
     setup_init(&s, c);
     st = setup_file(&s, o->n_models ? o->models[0] : NULL, true, e);
     if (!st)
@@ -118,7 +124,7 @@ enum status cmd_tokenize(struct cli *c, struct err *e)
     if (!st && !vocab_has_text(s.vocab))
         st = err_set(e, ST_UNSUPPORTED, "the file has no vocabulary to tokenize with");
     if (!st)
-        st = o->ids ? decode(c, s.vocab, o->ids, strlen(o->ids), e) : all_sources(c, s.vocab, e);
+        st = o->ids ? decode(c, s.vocab, o->ids, strlen(o->ids), e) : all_sources(&s, e);
     setup_release(&s);
     return st;
 }

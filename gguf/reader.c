@@ -1,5 +1,5 @@
 /*
- * Opening files and sets of them. Parsing one file is reader_parse.c, values are reader_kv.c.
+ * Opening one file. Sets of files are reader_split.c, parsing is reader_parse.c, values are reader_kv.c.
  */
 #define _GNU_SOURCE
 #include "gguf/reader.h"
@@ -19,12 +19,7 @@
 #define READ_CHUNK  (1u << 20) /* bytes read ahead while parsing */
 #define ARENA_BLOCK 4096
 
-/* A path for a message: escaped, and when it is long, its end, which tells more. */
-struct quoted_path {
-    char s[256];
-};
-
-static struct quoted_path quoted_path(const char *path)
+struct quoted_path quoted_path(const char *path)
 {
     struct quoted_path q;
     size_t n = strlen(path), n_max = sizeof q.s - 8, cut = 0;
@@ -112,7 +107,7 @@ const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *nam
     return i == INDEX_NONE ? NULL : &g->tensors[i];
 }
 
-static enum status index_tensors(struct gguf *g, struct err *e)
+enum status gguf_index_tensors(struct gguf *g, struct err *e)
 {
     struct index *ix = &g->impl->tensors;
     enum status st = index_init(ix, g->tensors, sizeof g->tensors[0], g->n_tensors, e);
@@ -287,7 +282,16 @@ static enum status fill_in(struct gguf *g, struct source *s, const char *path, e
     return ST_OK;
 }
 
-static enum status open_one(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e)
+/* Is this called like a piece of a file that was cut by size ("x.gguf.part1of3", "x.gguf-split-a")? */
+static bool is_piece(const char *path)
+{
+    const char *name = strrchr(path, '/');
+
+    name = name ? name + 1 : path;
+    return strstr(name, ".gguf-split-") || strstr(name, ".gguf.part") || strstr(name, ".gguf-part");
+}
+
+enum status gguf_open_one(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e)
 {
     struct source s = {.fd = -1};
     struct gguf *g;
@@ -304,7 +308,9 @@ static enum status open_one(struct gguf **out, const char *path, enum gguf_mode 
         st = fill_in(g, &s, path, mode, e);
     close(s.fd);
     if (st) {
-        err_context(e, "'%s'", quoted_path(path).s);
+        err_context(e, is_piece(path) ? "'%s' (a piece of a file? then join the pieces with cat)"
+                                      : "'%s'",
+                    quoted_path(path).s);
         gguf_close(g);
         return st;
     }
@@ -312,206 +318,7 @@ static enum status open_one(struct gguf **out, const char *path, enum gguf_mode 
     return ST_OK;
 }
 
-/* ---- split sets ---- */
-
-/* What a file says of the set it belongs to. */
-struct split {
-    uint32_t no, count; /* part (0 first) and number of parts; count 0 or 1: a file of its own */
-    uint32_t n_tensors; /* of all parts; 0 if not said */
-};
-
-static enum status get_split(const struct gguf *g, struct split *s, struct err *e)
-{
-    enum status st;
-
-    *s = (struct split){0};
-    st = gguf_get_u32(g, "split.count", false, &s->count, e);
-    if (!st)
-        st = gguf_get_u32(g, "split.no", s->count > 1, &s->no, e);
-    if (!st)
-        st = gguf_get_u32(g, "split.tensors.count", false, &s->n_tensors, e);
-    if (!st && s->count > 1 && (s->count > 65535 || s->no >= s->count))
-        st = err_set(e, ST_MODEL,
-                     "keys say part %u of %u, expected a part below the count, at most 65535",
-                     s->no, s->count);
-    return st;
-}
-
-#define SPLIT_NAME   "-%05u-of-%05u.gguf"
-#define N_SPLIT_NAME (sizeof "-00001-of-00002.gguf" - 1)
-
-/* Path of part `no` in the set of the part at `path`; NULL if the name has not the form for `s`
- * (then *formed is false) or memory is out. */
-static char *part_path(const char *path, const struct split *s, uint32_t no, bool *formed)
-{
-    size_t n = strlen(path);
-    char ending[40], *p;
-
-    snprintf(ending, sizeof ending, SPLIT_NAME, s->no + 1, s->count);
-    *formed = n >= N_SPLIT_NAME && strcmp(path + n - N_SPLIT_NAME, ending) == 0;
-    if (!*formed)
-        return NULL;
-    p = mem_strdup(path);
-    if (p) {
-        snprintf(ending, sizeof ending, SPLIT_NAME, no + 1, s->count);
-        memcpy(p + n - N_SPLIT_NAME, ending, N_SPLIT_NAME);
-    }
-    return p;
-}
-
-/* The file at `path` is not the first of its set: name the first. */
-static enum status refuse_part(const char *path, const struct split *s, struct err *e)
-{
-    bool formed;
-    char *first = part_path(path, s, 0, &formed);
-
-    if (formed && !first)
-        return err_nomem(e, "path", strlen(path));
-    if (first)
-        err_set(e, ST_USAGE, "part %u of %u of a split model; give the first part, '%s'", s->no + 1,
-                s->count, quoted_path(first).s);
-    else
-        err_set(e, ST_USAGE,
-                "part %u of %u of a split model; give the first part, whose name ends in "
-                "'" SPLIT_NAME "'",
-                s->no + 1, s->count, 1u, s->count);
-    mem_free(first);
-    return ST_USAGE;
-}
-
-/* Does `part` belong to the set as part `no`? */
-static enum status check_part(const struct gguf *set, const struct split *s, uint32_t no,
-                              const struct gguf *part, struct err *e)
-{
-    static const char arch[] = "general.architecture";
-    struct gguf_str a = {0}, b = {0};
-    struct split t;
-    enum status st = get_split(part, &t, e);
-
-    if (st)
-        return st;
-    if (t.count != s->count || t.no != no) {
-        if (t.count < 2)
-            return err_set(e, ST_MODEL,
-                           "a file of its own, expected part %u of %u of a split model", no + 1,
-                           s->count);
-        return err_set(e, ST_MODEL, "keys say part %u of %u, expected part %u of %u of the model",
-                       t.no + 1, t.count, no + 1, s->count);
-    }
-    if (s->n_tensors && t.n_tensors && s->n_tensors != t.n_tensors)
-        return err_set(e, ST_MODEL,
-                       "part of another model: its set has %u tensors, that of the first part %u",
-                       t.n_tensors, s->n_tensors);
-    st = gguf_get_str(set, arch, false, &a, e);
-    if (!st)
-        st = gguf_get_str(part, arch, false, &b, e);
-    if (!st && a.p && b.p && (a.n != b.n || memcmp(a.p, b.p, a.n) != 0))
-        return err_set(e, ST_MODEL, "part of another model: key '%s' differs from the first part's",
-                       arch);
-    return st;
-}
-
-/* Copy the tensors and the file of a part into the set, which takes the part over. */
-static enum status add_part(struct gguf *set, struct gguf *part, struct err *e)
-{
-    struct gguf_impl *im = set->impl;
-    size_t n = set->n_tensors + part->n_tensors;
-    struct gguf_tensor *tensors;
-    struct gguf_file *files;
-    struct gguf **parts;
-
-    tensors = mem_grow(set->tensors, n, sizeof *tensors);
-    if (!tensors)
-        return err_nomem(e, "tensor table", n * sizeof *tensors);
-    set->tensors = tensors;
-    files = mem_grow(set->files, set->n_files + 1, sizeof *files);
-    if (!files)
-        return err_nomem(e, "table of files", (set->n_files + 1) * sizeof *files);
-    set->files = files;
-    parts = mem_grow(im->parts, im->n_parts + 1, sizeof(struct gguf *));
-    if (!parts)
-        return err_nomem(e, "table of files", (im->n_parts + 1) * sizeof(struct gguf *));
-    im->parts = parts;
-
-    for (size_t i = 0; i < part->n_tensors; i++) {
-        tensors[set->n_tensors + i] = part->tensors[i];
-        tensors[set->n_tensors + i].shard = (int)set->n_files;
-    }
-    set->n_tensors = n;
-    files[set->n_files++] = part->files[0];
-    part->n_files = 0; /* its path is the set's now */
-    im->parts[im->n_parts++] = part;
-    return ST_OK;
-}
-
-static enum status open_part(struct gguf *set, const struct split *s, uint32_t no,
-                             enum gguf_mode mode, struct err *e)
-{
-    struct gguf *part = NULL;
-    bool formed;
-    char *path = part_path(set->files[0].path, s, no, &formed);
-    enum status st;
-
-    if (!formed)
-        return err_set(e, ST_MODEL,
-                       "keys say part 1 of %u, but the name does not end in '" SPLIT_NAME
-                       "', so the other parts cannot be found",
-                       s->count, 1u, s->count);
-    if (!path)
-        return err_nomem(e, "path", strlen(set->files[0].path));
-    st = open_one(&part, path, mode, e);
-    if (!st) {
-        st = check_part(set, s, no, part, e);
-        if (st)
-            err_context(e, "'%s'", quoted_path(path).s);
-    }
-    if (!st)
-        st = add_part(set, part, e);
-    if (st) {
-        err_context(e, "part %u of %u", no + 1, s->count);
-        gguf_close(part);
-    }
-    mem_free(path);
-    return st;
-}
-
-static enum status open_parts(struct gguf *g, const struct split *s, enum gguf_mode mode,
-                              struct err *e)
-{
-    enum status st = ST_OK;
-
-    for (uint32_t no = 1; no < s->count && !st; no++)
-        st = open_part(g, s, no, mode, e);
-    if (!st && s->n_tensors && g->n_tensors != s->n_tensors)
-        st =
-            err_set(e, ST_MODEL, "the %u parts hold %zu tensors, key 'split.tensors.count' says %u",
-                    s->count, g->n_tensors, s->n_tensors);
-    return st;
-}
-
-enum status gguf_open(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e)
-{
-    struct gguf *g = NULL;
-    struct split s;
-    enum status st;
-
-    *out = NULL;
-    st = open_one(&g, path, mode, e);
-    if (st)
-        return st;
-    st = get_split(g, &s, e);
-    if (!st && s.count > 1)
-        st = s.no ? refuse_part(path, &s, e) : open_parts(g, &s, mode, e);
-    if (!st)
-        st = index_tensors(g, e);
-    if (st) {
-        err_context(e, "'%s'", quoted_path(path).s);
-        gguf_close(g);
-        return st;
-    }
-    *out = g;
-    return ST_OK;
-}
+/* ---- bytes in memory ---- */
 
 enum status gguf_open_memory(struct gguf **out, const void *data, size_t n, const char *label,
                              struct err *e)
@@ -530,12 +337,12 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t n, cons
     if (!st)
         st = fill_in(g, &s, label, GGUF_MMAP, e);
     if (!st)
-        st = get_split(g, &split, e);
+        st = gguf_split(g, &split, e);
     if (!st && split.count > 1)
         st = err_set(e, ST_UNSUPPORTED, "part %u of %u of a split model, expected a whole one",
                      split.no + 1, split.count);
     if (!st)
-        st = index_tensors(g, e);
+        st = gguf_index_tensors(g, e);
     if (st) {
         err_context(e, "'%s'", quoted_path(label).s);
         gguf_close(g);

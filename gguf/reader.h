@@ -56,6 +56,7 @@ struct gguf_kv {
     uint64_t n;           /* elements; 1 when not an array */
     const void *raw;      /* first element as in the file, possibly unaligned; for strings: u64 length, bytes, ... */
     size_t n_raw;         /* bytes of all elements */
+    bool overridden;      /* by gguf_override */
 };
 
 struct gguf_tensor {
@@ -92,9 +93,10 @@ enum gguf_mode {
 };
 
 /*
- * Open the file at `path`; when it is the first of a split set (-00001-of-0000N), open all of it. On
- * success *out is set and released with gguf_close; on failure *out is NULL. A shard that is not the
- * first, is missing, or belongs to another model is an error that names the file.
+ * Open the file at `path`; when it is one of a split set (-00001-of-0000N), open all of it. On
+ * success *out is set and released with gguf_close; on failure *out is NULL. A shard that is missing,
+ * belongs to another model or has a name that does not lead to the others is an error that names the
+ * file; so are shards joined into one file.
  */
 enum status gguf_open(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e);
 
@@ -105,6 +107,15 @@ enum status gguf_open_memory(struct gguf **out, const void *data, size_t n, cons
                              struct err *e);
 
 void gguf_close(struct gguf *g); /* NULL is fine */
+
+/*
+ * Give a key another value, or add one: "KEY=TYPE:VALUE" with TYPE int, float, bool (true, false) or
+ * str (the rest of the text). A key of the file keeps its type, which must be of that kind and hold
+ * the value; a new one is i64, f64, bool or str. To be called before anything else is read from g:
+ * pointers to keys become invalid. ST_USAGE: bad syntax, a value or type that does not fit, an
+ * array, or a key that opening the file has used (general.alignment, split.*).
+ */
+enum status gguf_override(struct gguf *g, const char *text, struct err *e);
 
 /* NULL if absent. O(1). */
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);

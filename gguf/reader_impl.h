@@ -51,6 +51,7 @@ struct gguf_impl {
     struct index keys, tensors;
     void *bytes; /* of the file, when held here */
     size_t n_bytes;
+    size_t n_used; /* bytes up to the end of the last tensor's data */
     enum held held;
     struct gguf **parts; /* files 1.. of a split set; their tensors are copied to the set's */
     size_t n_parts;
@@ -62,6 +63,17 @@ struct gguf_impl {
  */
 enum status gguf_parse(struct gguf *g, struct source *s, struct err *e);
 
+/* Open one file, whatever its keys say of other parts. Tensors are not indexed. */
+enum status gguf_open_one(struct gguf **out, const char *path, enum gguf_mode mode, struct err *e);
+enum status gguf_index_tensors(struct gguf *g, struct err *e);
+
+/* What a file says of the set it belongs to. */
+struct split {
+    uint32_t no, count; /* part (0 first) and number of parts; count 0 or 1: a file of its own */
+    uint32_t n_tensors; /* of all parts; 0 if not said */
+};
+enum status gguf_split(const struct gguf *g, struct split *s, struct err *e);
+
 /* ST_MODEL saying what a file looks like whose first bytes are p[0..n) and not "GGUF". */
 enum status gguf_sniff(const uint8_t *p, size_t n, uint64_t n_file, struct err *e);
 
@@ -71,5 +83,11 @@ struct quoted {
     char s[QUOTE_SIZE];
 };
 struct quoted quoted(const char *name);
+
+/* A path for a message: escaped, and when it is long, its end, which tells more. */
+struct quoted_path {
+    char s[256];
+};
+struct quoted_path quoted_path(const char *path);
 
 #endif

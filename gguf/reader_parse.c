@@ -395,6 +395,10 @@ static enum status take_tensors(struct cursor *c, struct gguf *g)
     if (!mem_round_up(c->pos, g->alignment, &data_start))
         data_start = c->src->n; /* only in a file that ends where memory ends */
     c->st = place_tensors(g, data_start, c->src->n, c->e);
+    g->impl->n_used = data_start < c->src->n ? data_start : c->src->n;
+    for (size_t i = 0; !c->st && i < g->n_tensors; i++)
+        if (g->tensors[i].offset + g->tensors[i].n_bytes > g->impl->n_used)
+            g->impl->n_used = g->tensors[i].offset + g->tensors[i].n_bytes;
     return c->st ? c->st : check_overlap(g, c->e);
 }
 

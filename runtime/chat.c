@@ -1,338 +1,244 @@
 #include "runtime/chat.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* ---- families and the templates that mean them ---- */
+#include "runtime/chat_impl.h"
 
-struct chat_family {
-    const char *name;
-    const char *before_role, *after_role, *after_content; /* around one message */
-    const char *answer;                                   /* starts the assistant's message */
-};
+/* ---- templates that are known to the byte ---- */
 
-static const struct chat_family families[] = {
-    {"chatml", "<|im_start|>", "\n", "<|im_end|>\n", "<|im_start|>assistant\n"},
-};
-enum { N_FAMILIES = sizeof families / sizeof families[0] };
-
-/*
- * Normal form of a template: literal text as it is; "\1" statement "\2"; "\3" expression "\2",
- * where string literals that are added to something have become literal text. In a known form, "\4"
- * stands for any literal text: the default system message.
- */
-#define STMT(s) "\1" s "\2"
-#define EXPR(s) "\3" s "\2"
-#define SYSTEM  "\4"
 #define CHATML_MESSAGE                                                                             \
-    "<|im_start|>" EXPR("message['role']") "\n" EXPR("message['content']") "<|im_end|>\n"
+    "<|im_start|>" FORM_EXPR("message['role']") "\n" FORM_EXPR("message['content']") "<|im_end|>"  \
+                                                                                     "\n"
 #define CHATML_END                                                                                 \
-    STMT("endfor") STMT("if add_generation_prompt") "<|im_start|>assistant\n" STMT("endif")
+    FORM_STMT("endfor")                                                                            \
+    FORM_STMT("if add_generation_prompt") "<|im_start|>assistant\n" FORM_STMT("endif")
 
 static const struct {
-    int family; /* index into families */
-    const char *form;
+    const char *family, *form;
 } known[] = {
-    {0, STMT("for message in messages") CHATML_MESSAGE CHATML_END},
-    {0, STMT("for message in messages") STMT(
-            "if loop.first and messages[0]['role'] != 'system'") "<|im_start|>system\n" SYSTEM
-                                                                 "<|im_end|>\n" STMT("endif")
-                                                                     CHATML_MESSAGE CHATML_END},
+    {"chatml", FORM_STMT("for message in messages") CHATML_MESSAGE CHATML_END},
+    {"chatml", FORM_STMT("for message in messages")
+                   FORM_STMT("if loop.first and messages[0]['role'] != 'system'") //
+     "<|im_start|>system\n" FORM_TEXT "<|im_end|>\n" FORM_STMT("endif") CHATML_MESSAGE CHATML_END},
 };
 
 /* What many templates start with and what changes nothing for us, who always say whether to
  * generate. */
-static const char preamble[] = STMT("if not add_generation_prompt is defined")
-    STMT("set add_generation_prompt = false") STMT("endif");
+static const char preamble[] = FORM_STMT("if not add_generation_prompt is defined")
+    FORM_STMT("set add_generation_prompt = false") FORM_STMT("endif");
 
-/* ---- normal form ---- */
-
-/* A position in a template; all reading is bounded by n. */
-struct scan {
-    const char *p;
-    size_t n, i;
-};
-
-static bool at(const struct scan *s, const char *word)
+static const struct chat_family *family_named(const char *name)
 {
-    size_t n = strlen(word);
-
-    return s->n - s->i >= n && memcmp(s->p + s->i, word, n) == 0;
+    for (size_t i = 0; i < n_chat_families; i++)
+        if (strcmp(chat_families[i].name, name) == 0)
+            return &chat_families[i];
+    return NULL;
 }
 
-static bool is_space(char c)
+/* Length of the literal text at the start of p. */
+static size_t literal_length(const char *p)
 {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    size_t n = 0;
+
+    while (!form_is_mark(p[n]))
+        n++;
+    return n;
 }
 
-static void skip_space(struct scan *s)
+/* Does `p` have this form? The text in the place of FORM_TEXT is put into *system. */
+static bool matches(const char *form, const char *p, struct text *system)
 {
-    while (s->i < s->n && is_space(s->p[s->i]))
-        s->i++;
-}
-
-/* Literal text may not look like a mark of the normal form. */
-static bool put_literal(struct text *out, const char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (p[i] >= 1 && p[i] <= 4)
-            return false;
-    text_bytes(out, p, n);
-    return true;
-}
-
-/* A quoted string at s, unescaped, onto out. False when it does not end. */
-static bool read_string(struct scan *s, struct text *out)
-{
-    char quote = s->p[s->i++];
-
-    while (s->i < s->n && s->p[s->i] != quote) {
-        char c = s->p[s->i++];
-        if (c == '\\') {
-            if (s->i == s->n)
-                return false;
-            c = s->p[s->i++];
-            if (c == 'n')
-                c = '\n';
-            else if (c == 't')
-                c = '\t';
-            else if (c != '\\' && c != '\'' && c != '"')
-                return false;
-        }
-        if (!put_literal(out, &c, 1))
-            return false;
-    }
-    return s->i++ < s->n;
-}
-
-/* Is the tag's end ("}}" or "%}", with or without "-") at s? */
-static bool at_close(const struct scan *s, const char *close)
-{
-    struct scan t = *s;
-
-    if (at(&t, "-"))
-        t.i++;
-    return at(&t, close);
-}
-
-/*
- * Copy code at s up to `close` or, with stop_at_plus, up to a '+': runs of space become one, none
- * at the ends; strings are written in single quotes; .role and .content become ['role'] and
- * ['content'].
- */
-static bool read_code(struct scan *s, const char *close, bool stop_at_plus, struct text *out)
-{
-    bool space = false, first = true;
-
-    for (;; first = false) {
-        size_t i = s->i;
-        skip_space(s);
-        space = !first && s->i > i;
-        if (s->i == s->n)
-            return false;
-        if (at_close(s, close) || (stop_at_plus && s->p[s->i] == '+'))
-            return !first;
-        if (space)
-            text_byte(out, ' ');
-        if (s->p[s->i] == '\'' || s->p[s->i] == '"') {
-            text_byte(out, '\'');
-            if (!read_string(s, out))
-                return false;
-            text_byte(out, '\'');
-        } else if (at(s, ".role")) {
-            text_str(out, "['role']");
-            s->i += 5;
-        } else if (at(s, ".content")) {
-            text_str(out, "['content']");
-            s->i += 8;
-        } else if (!put_literal(out, s->p + s->i++, 1)) {
-            return false;
-        }
-    }
-}
-
-/* "{{ a + 'b' + c }}" behind its "{{" */
-static bool read_expression(struct scan *s, struct text *out)
-{
-    for (;;) {
-        skip_space(s);
-        if (s->i == s->n)
-            return false;
-        if (s->p[s->i] == '\'' || s->p[s->i] == '"') {
-            if (!read_string(s, out))
-                return false;
-        } else {
-            text_byte(out, '\3');
-            if (!read_code(s, "}}", true, out))
-                return false;
-            text_byte(out, '\2');
-        }
-        skip_space(s);
-        if (at_close(s, "}}"))
-            return true;
-        if (!at(s, "+"))
-            return false;
-        s->i++;
-    }
-}
-
-/* Drop spaces (and newlines, unless only_line) from the end of the literal text that began at
- * `from`. */
-static void trim_end(struct text *out, size_t from, bool only_line)
-{
-    size_t n = out->n;
-
-    while (n > from && is_space(out->p[n - 1]) && (!only_line || out->p[n - 1] != '\n'))
-        n--;
-    if (only_line && n > from && out->p[n - 1] != '\n')
-        return; /* the tag does not stand alone before its line's text */
-    out->n = n;
-}
-
-/*
- * The whole template. Blank handling as the usual renderers set it (trim_blocks, lstrip_blocks):
- * the newline behind a statement and the blanks in front of one that starts its line vanish; "-" in
- * a tag takes all blanks on its side; one newline at the end of the file vanishes.
- */
-static bool normalise(struct scan *s, struct text *out)
-{
-    size_t literal = 0; /* where the literal text before the current tag began in out */
-
-    if (s->n && s->p[s->n - 1] == '\n')
-        s->n--;
-    while (s->i < s->n) {
-        bool stmt = at(s, "{%"), expr = at(s, "{{");
-        if (at(s, "{#"))
-            return false; /* a comment: no form that we know has one */
-        if (!stmt && !expr) {
-            if (!put_literal(out, s->p + s->i++, 1))
-                return false;
-            continue;
-        }
-        s->i += 2;
-        if (at(s, "-")) {
-            s->i++;
-            trim_end(out, literal, false);
-        } else if (stmt) {
-            trim_end(out, literal, true);
-        }
-        if (stmt) {
-            text_byte(out, '\1');
-            if (!read_code(s, "%}", false, out))
-                return false;
-            text_byte(out, '\2');
-        } else if (!read_expression(s, out)) {
-            return false;
-        }
-        if (at(s, "-")) {
-            s->i += 3;
-            skip_space(s);
-        } else {
-            s->i += 2;
-            if (stmt && at(s, "\n"))
-                s->i++;
-        }
-        literal = out->n;
-    }
-    return true;
-}
-
-/* Does s have this form? The text in the place of SYSTEM is put into *system. */
-static bool matches(const char *form, const char *p, size_t n, struct text *system)
-{
-    size_t n_form = strlen(form), n_front;
-    const char *hole = strchr(form, SYSTEM[0]);
+    const char *hole = strchr(form, FORM_TEXT[0]);
+    size_t n = strlen(p), n_front, n_end;
 
     if (!hole)
-        return n == n_form && memcmp(p, form, n) == 0;
+        return strcmp(form, p) == 0;
     n_front = (size_t)(hole - form);
-    if (n < n_form - 1 || memcmp(p, form, n_front) != 0 ||
-        memcmp(p + n - (n_form - n_front - 1), hole + 1, n_form - n_front - 1) != 0)
+    n_end = strlen(hole + 1);
+    if (n < n_front + n_end || memcmp(p, form, n_front) != 0 ||
+        strcmp(p + n - n_end, hole + 1) != 0)
         return false;
-    p += n_front;
-    n -= n_form - 1;
-    for (size_t i = 0; i < n; i++)
-        if (p[i] >= 1 && p[i] <= 4)
-            return false;
-    text_bytes(system, p, n);
+    n -= n_front + n_end;
+    if (literal_length(p + n_front) < n)
+        return false;
+    text_bytes(system, p + n_front, n);
     return true;
 }
 
-static void list_names(char *out, size_t n_out)
+static bool find_known(struct chat *out, const char *form)
 {
-    struct text t = {0};
+    if (strncmp(form, preamble, sizeof preamble - 1) == 0)
+        form += sizeof preamble - 1;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (matches(known[i].form, form, &out->system)) {
+            out->family = family_named(known[i].family);
+            out->exact = true;
+            return true;
+        }
+    }
+    return false;
+}
 
-    for (int i = 0; i < N_FAMILIES; i++)
-        text_addf(&t, "%s%s", i ? ", " : "", families[i].name);
-    text_quote(out, n_out, t.p ? t.p : "", t.n);
-    text_release(&t);
+/* ---- templates with the marks of a family ---- */
+
+static bool has_marks(const struct chat_family *f, const char *form)
+{
+    for (size_t i = 0; i < sizeof f->has / sizeof f->has[0] && f->has[i]; i++)
+        if (!strstr(form, f->has[i]))
+            return false;
+    return f->has[0] && !(f->lacks && strstr(form, f->lacks));
+}
+
+/*
+ * A default system message stands in the template as the family writes one, all literal: the text
+ * between what `pattern` has in front of the content and behind it.
+ */
+static void learn_system(struct chat *out, const char *pattern, const char *form)
+{
+    const char *hole = strstr(pattern, "%c"), *p = form;
+    struct text front = {0};
+    size_t n;
+
+    if (!hole)
+        hole = strstr(pattern, "%t");
+    if (!hole || hole == pattern || !hole[2] || strchr(hole + 2, '%'))
+        return;
+    for (const char *q = pattern; q < hole; q++) {
+        if (q[0] == '%' && q[1] == 'r')
+            text_str(&front, "system");
+        else if (q[0] != '%' && !(q > pattern && q[-1] == '%'))
+            text_byte(&front, *q);
+    }
+    while (!front.failed && (p = strstr(p, front.p))) {
+        const char *end;
+        p += front.n;
+        n = literal_length(p);
+        end = strstr(p, hole + 2);
+        if (end && end > p && (size_t)(end - p) < n) {
+            text_bytes(&out->system, p, (size_t)(end - p));
+            break;
+        }
+    }
+    out->system.failed |= front.failed;
+    text_release(&front);
+}
+
+/* What the template writes for add_generation_prompt, if that is the family's start of an answer,
+ * perhaps with more behind it. */
+static void learn_answer(struct chat *out, const char *form)
+{
+    static const char word[] = "add_generation_prompt";
+    const char *answer = out->family->answer, *found = NULL;
+    size_t n = strlen(answer), n_stem = n - text_blank_end(answer, n), n_found = 0;
+
+    for (const char *p = form; n_stem && (p = strstr(p, word)); p++) {
+        const char *text = strchr(p, FORM_STMT("")[1]); /* the tag's end */
+        if (!text)
+            break;
+        n = literal_length(++text);
+        if (n >= n_stem && memcmp(text, answer, n_stem) == 0) {
+            found = text;
+            n_found = n;
+        }
+    }
+    if (found)
+        text_bytes(&out->answer, found, n_found);
+}
+
+static bool find_marks(struct chat *out, const char *form)
+{
+    for (size_t i = 0; i < n_chat_families; i++) {
+        const struct chat_family *f = &chat_families[i];
+        if (!has_marks(f, form))
+            continue;
+        out->family = f;
+        if (!strstr(f->user, "%s"))
+            learn_system(out, f->system, form);
+        learn_answer(out, form);
+        return true;
+    }
+    return false;
+}
+
+/* ---- which family ---- */
+
+static void list_names(struct text *t)
+{
+    for (size_t i = 0; i < n_chat_families; i++)
+        if (!i || strcmp(chat_families[i].name, chat_families[i - 1].name) != 0)
+            text_addf(t, "%s%s", i ? ", " : "", chat_families[i].name);
+}
+
+/* `why` it cannot be used, and what to do. */
+static enum status no_template(enum status st, const char *why, const char *what, struct err *e)
+{
+    struct text names = {0};
+
+    list_names(&names);
+    if (!names.failed)
+        err_set(e, st, "%s; %s %s", why, what, names.p);
+    else
+        st = err_nomem(e, "names of chat templates", names.n);
+    text_release(&names);
+    return st;
 }
 
 enum status chat_recognise(struct chat *out, const char *template, size_t n, struct err *e)
 {
-    struct scan s = {template, n, 0};
+    static const char hint[] = "use --raw, or --chat-template with one of:";
     struct text form = {0};
-    size_t skip = 0;
-    char names[128];
-    bool ok;
+    struct err why = {0};
+    enum status st;
 
     *out = (struct chat){0};
-    ok = normalise(&s, &form) && form.n;
-    if (form.failed)
-        goto nomem;
-    if (ok && form.n >= sizeof preamble - 1 && memcmp(form.p, preamble, sizeof preamble - 1) == 0)
-        skip = sizeof preamble - 1;
-    for (size_t i = 0; ok && i < sizeof known / sizeof known[0]; i++) {
-        if (matches(known[i].form, form.p + skip, form.n - skip, &out->system)) {
-            if (out->system.failed)
-                goto nomem;
-            out->family = &families[known[i].family];
-            text_release(&form);
-            return ST_OK;
-        }
+    st = chat_form(template, n, &form, &why);
+    if (st == ST_UNSUPPORTED) {
+        err_context(&why, "the chat template is damaged");
+        st = no_template(st, why.msg, hint, e);
+    } else if (st) {
+        st = err_nomem(e, "chat template", n);
+    } else if (form.n && (find_known(out, form.p) || find_marks(out, form.p))) {
+        out->wants_bos = strstr(form.p, "bos_token") != NULL;
+        if (out->system.failed || out->answer.failed)
+            st = err_nomem(e, "chat template", n);
+    } else {
+        st = no_template(ST_UNSUPPORTED, "the chat template is not one that is known", hint,
+                         e);
     }
     text_release(&form);
-    list_names(names, sizeof names);
-    return err_set(e, ST_UNSUPPORTED,
-                   "the file's chat template is not one that is known; choose one with "
-                   "--chat-template (%s), or use --raw",
-                   names);
-nomem:
-    text_release(&form);
-    return err_nomem(e, "chat template", n);
+    return st;
 }
 
 enum status chat_find(struct chat *out, const char *name, const struct gguf *g, struct err *e)
 {
     struct gguf_str s = {0};
     enum status st;
-    char names[128], quoted[128];
+    char why[192], quoted[128];
 
     *out = (struct chat){0};
-    list_names(names, sizeof names);
     if (!name) {
         st = gguf_get_str(g, "tokenizer.chat_template", false, &s, e);
         if (st)
             return st;
         if (!s.p)
-            return err_set(e, ST_UNSUPPORTED,
-                           "the file has no chat template; choose one with --chat-template (%s), "
-                           "or use --raw",
-                           names);
+            return no_template(ST_UNSUPPORTED, "the file has no chat template",
+                               "use --raw, or --chat-template with one of:", e);
         return chat_recognise(out, s.p, s.n, e);
     }
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(families[i].name, name) == 0) {
-            out->family = &families[i];
-            return ST_OK;
-        }
-    }
-    return err_set(e, ST_USAGE, "--chat-template is '%s', expected one of: %s",
-                   text_quote(quoted, sizeof quoted, name, strlen(name)), names);
+    out->family = family_named(name);
+    out->exact = true;
+    if (out->family)
+        return ST_OK;
+    snprintf(why, sizeof why, "--chat-template is '%s'",
+             text_quote(quoted, sizeof quoted, name, strlen(name)));
+    return no_template(ST_USAGE, why, "expected one of:", e);
 }
 
 void chat_release(struct chat *c)
 {
     text_release(&c->system);
+    text_release(&c->answer);
     c->family = NULL;
 }
 
@@ -341,26 +247,126 @@ const char *chat_family_name(const struct chat_family *f)
     return f->name;
 }
 
-static void put_message(const struct chat_family *f, const char *role, const char *content,
-                        size_t n, struct text *out)
+/* ---- rendering ---- */
+
+struct render {
+    const struct chat_family *f;
+    const struct chat *c;
+    const struct chat_message *system; /* waits for the request that it goes into; or NULL */
+    struct text *out;
+    struct text_spans *content; /* may be NULL */
+    size_t start;               /* of the conversation in *out */
+};
+
+static void put_content(struct render *r, const char *p, size_t n, bool strip_front, bool strip_end)
 {
-    text_str(out, f->before_role);
-    text_str(out, role);
-    text_str(out, f->after_role);
-    text_bytes(out, content, n);
-    text_str(out, f->after_content);
+    size_t from = r->out->n, skip = strip_front ? text_blank_front(p, n) : 0;
+
+    p += skip;
+    n -= skip;
+    text_bytes(r->out, p, strip_end ? n - text_blank_end(p, n) : n);
+    if (r->content)
+        text_spans_add(r->content, from, r->out->n);
+}
+
+/* One message as its pattern says; `behind`: a system message was put in front of its content. */
+static void put_pattern(struct render *r, const char *pattern, const struct chat_message *m)
+{
+    bool behind = false;
+
+    for (const char *p = pattern; *p; p++) {
+        if (*p != '%') {
+            text_byte(r->out, *p);
+            continue;
+        }
+        switch (*++p) {
+        case 'r':
+            text_str(r->out, m->role);
+            break;
+        case 'c':
+        case 't':
+        case 'T':
+            put_content(r, m->content, m->n_content, *p == 't' || (*p == 'T' && !behind),
+                        *p != 'c');
+            break;
+        case 's': {
+            const struct chat_message *system = r->system;
+            r->system = NULL;
+            behind = system;
+            if (system)
+                put_pattern(r, r->f->system, system); /* which has no %s: depth is two */
+            break;
+        }
+        case 'b':
+            if (r->out->n > r->start)
+                text_bytes(r->out, r->c->bos.p, r->c->bos.n);
+            break;
+        case 'e':
+            text_bytes(r->out, r->c->eos.p, r->c->eos.n);
+            break;
+        }
+    }
+}
+
+static bool is_role(const struct chat_message *m, const char *role)
+{
+    return strcmp(m->role, role) == 0;
+}
+
+static enum status put_message(struct render *r, const struct chat_message *m, bool is_last_user,
+                               struct err *e)
+{
+    const struct chat_message *waiting = r->system;
+    char quoted[64];
+
+    if (is_role(m, "user")) {
+        if (r->f->system_last && !is_last_user)
+            r->system = NULL;
+        put_pattern(r, r->f->user, m);
+        if (r->f->system_last && !is_last_user)
+            r->system = waiting;
+    } else if (is_role(m, "assistant")) {
+        put_pattern(r, r->f->assistant, m);
+    } else if (!is_role(m, "system")) {
+        return err_set(e, ST_UNSUPPORTED, "chat template '%s' has no role '%s'", r->f->name,
+                       text_quote(quoted, sizeof quoted, m->role, strlen(m->role)));
+    } else if (!strstr(r->f->user, "%s")) {
+        put_pattern(r, r->f->system, m);
+    } else if (waiting) {
+        return err_set(e, ST_UNSUPPORTED, "chat template '%s' has no place for two system messages",
+                       r->f->name);
+    } else {
+        r->system = m;
+    }
+    return ST_OK;
 }
 
 enum status chat_render(const struct chat *c, const struct chat_message *m, size_t n, bool generate,
-                        struct text *out, struct err *e)
+                        struct text *out, struct text_spans *content, struct err *e)
 {
-    const struct chat_family *f = c->family;
+    const struct chat_message standard = {"system", c->system.p, c->system.n};
+    struct render r = {.f = c->family, .c = c, .out = out, .content = content, .start = out->n};
+    size_t last_user = n;
+    enum status st = ST_OK;
 
-    if (c->system.n && (n == 0 || strcmp(m[0].role, "system") != 0))
-        put_message(f, "system", c->system.p, c->system.n, out);
     for (size_t i = 0; i < n; i++)
-        put_message(f, m[i].role, m[i].content, m[i].n_content, out);
-    if (generate)
-        text_str(out, f->answer);
-    return out->failed ? err_nomem(e, "chat prompt", out->n) : ST_OK;
+        if (is_role(&m[i], "user"))
+            last_user = i;
+    text_str(out, r.f->start ? r.f->start : "");
+    if (c->system.n && (n == 0 || !is_role(&m[0], "system")))
+        st = put_message(&r, &standard, false, e);
+    for (size_t i = 0; i < n && !st; i++)
+        st = put_message(&r, &m[i], i == last_user, e);
+    if (!st && r.system)
+        st = err_set(e, ST_UNSUPPORTED,
+                     "chat template '%s' puts the system message into a request, and none follows",
+                     r.f->name);
+    if (st)
+        return st;
+    if (generate && c->answer.n)
+        text_bytes(out, c->answer.p, c->answer.n);
+    else if (generate)
+        text_str(out, r.f->answer);
+    return out->failed || (content && content->failed) ? err_nomem(e, "chat prompt", out->n)
+                                                       : ST_OK;
 }

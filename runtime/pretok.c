@@ -72,13 +72,81 @@
     "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++"                      \
     "| ?[\\p{P}\\p{S}]++[\\r\\n]*+|" LINES "|" SPACES
 
+#define DEEPSEEK3_SPARK                                                                            \
+    "[!-/:-@\\[-`{-~][A-Za-z]++|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]++"                      \
+    "| ?[\\p{P}\\p{S}]++|[\\r\\n]|" SPACES
+
+/*
+ * Digits in groups of three that end where the number ends: a piece of digits is cut, any other piece
+ * stays as it is. Looking ahead happens at the piece's start only.
+ */
+#define THREES(digit)                                                                              \
+    "\\A(?!" digit "++\\z)(?s:.++)|\\A" digit "{1,2}(?=(?:" digit "{3})*+\\z)|" digit "{3}"
+
+/*
+ * SuperBPE cuts a number in front of every three digits up to the end of the digits, where other
+ * number characters may follow: `x1234` is x1|234, `123x` stays one piece. A run of digits is looked
+ * through once, at its start.
+ */
+#define LEADING      "(?<!\\p{Nd})\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++(?!\\p{Nd}))"
+#define UP_TO_THREE  "(?:[^\\p{Nd}]++|(?<!\\p{Nd})\\p{Nd}{1,2}+(?!\\p{Nd}))*+(?:" LEADING ")?+"
+#define SUPER_THREES LEADING "|\\p{Nd}{3}(?=\\p{Nd})|\\p{Nd}{3}" UP_TO_THREE "|(?!\\z)" UP_TO_THREE
+
+/* A number that a word character (as Oniguruma sees it) does not continue. */
+#define NUMBER_ALONE "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}])"
+
+/* Script Han. PCRE2's \p{Han} is another set from 10.40 on (script extensions). */
+#define HAN                                                                                        \
+    "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}"                  \
+    "\\x{3021}-\\x{3029}\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}"                 \
+    "\\x{F900}-\\x{FA6D}\\x{FA70}-\\x{FAD9}\\x{16FE2}\\x{16FE3}\\x{16FF0}\\x{16FF1}"               \
+    "\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B739}\\x{2B740}-\\x{2B81D}\\x{2B820}-\\x{2CEA1}"         \
+    "\\x{2CEB0}-\\x{2EBE0}\\x{2EBF0}-\\x{2EE5D}\\x{2F800}-\\x{2FA1D}\\x{30000}-\\x{3134A}"         \
+    "\\x{31350}-\\x{323AF}"
+
+/* Kimi-K2: GPT-4o's words with Chinese characters apart. Classes are written as what is not in them,
+ * since PCRE2 cannot take one class away from another. */
+#define KIMI_UPPER "[^" HAN "\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define KIMI_LOWER "[^" HAN "\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define KIMI_WORD                                                                                  \
+    "[^\\r\\n" LETTER_OR_N "]?(?:" KIMI_UPPER "*" KIMI_LOWER "++|" KIMI_UPPER                      \
+    "++)(?:" CONTRACTION_ANY ")?+"
+#define KIMI                                                                                       \
+    "[" HAN "]++|" KIMI_WORD "|\\p{N}{1,3}| ?[^" WS LETTER_OR_N "]++[\\r\\n]*+|" LINES "|" SPACES
+
+#define AFMOE_ASIAN                                                                                \
+    "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{3040}-\\x{309F}"                \
+    "\\x{30A0}-\\x{30FF}\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}"                   \
+    "\\x{EC0}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}"                   \
+    "\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]++"
+
+#define YOUTU                                                                                      \
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]++|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}"    \
+    "\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]++"       \
+    "|[\\x{3105}-\\x{312F}]++|" CJK_KANA
+
+/* Jais-2 cuts runs of spaces (those that no line break ends) into powers of two. */
+#define INLINE_WS "[\\t\\x{B}\\f\\x{85}\\p{Z}]"
+#define JAIS2_SPACES                                                                               \
+    "\\A(?!" INLINE_WS "++\\z)(?s:.++)|" INLINE_WS "{512}|" INLINE_WS "{256}|" INLINE_WS           \
+    "{128}|" INLINE_WS "{64}|" INLINE_WS "{32}|" INLINE_WS "{16}|" INLINE_WS "{8}|" INLINE_WS      \
+    "{4}|" INLINE_WS "{1,2}"
+
+/* EXAONE-MoE: words with single spaces between them stay together. */
+#define EXAONE_MOE                                                                                 \
+    CONTRACTION_ANY "|[^\\r\\n" LETTER_OR_N                                                        \
+                    "]?\\p{L}[\\p{L}\\p{M}]*+(?: \\p{L}[\\p{L}\\p{M}]*+)*+"                        \
+                    "|\\p{N}| ?[^" WS LETTER_OR_N "]++[\\r\\n/]?+|" S "*[\\r\\n]|" SPACES
+
 #define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]++"
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static const struct pretok_rule rules[] = {
-    {LIST("gpt-2", "default", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling",
-          "exaone4", "gigachat", "a.x-4.0", "mellum", "modern-bert", "jina-es", "jina-de"),
+    {LIST("default"), LIST("[\\p{P}$+<=>^~|]++", GPT2, "\\p{N}++", "[0-9]{3}")},
+    {LIST("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4",
+          "gigachat", "a.x-4.0", "mellum", "modern-bert", "jina-es", "jina-de", "jina-v1-en",
+          "jina-v2-es", "jina-v2-de", "jina-v2-code", "roberta-bpe"),
      LIST(GPT2)},
     {LIST("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
           "jina-v5-nano"),
@@ -116,6 +184,27 @@ static const struct pretok_rule rules[] = {
                           "| ?[^" WS LETTER_OR_N "\\r\\n]++|" LINES "|" SPACES)},
     {LIST("minicpm5"), LIST("\\p{N}{1,3}", GPT4("\\p{N}++")), .ignore_merges = true},
     {LIST("laguna"), LIST("[^\\n]++|\\n++", GPT4("\\p{N}"))},
+    {LIST("granite-embed-multi-97m"), LIST(GPT4O("(?:" CONTRACTION_ANY ")?+", "\\p{N}{1,3}")),
+     .ignore_merges = true},
+    {LIST("tiny_aya", "cohere2moe"),
+     LIST(NUMBER_ALONE, THREES("\\p{Nd}"), GPT4O("(?:" CONTRACTION_ANY ")?+", "\\p{N}{1,3}"))},
+    {LIST("youtu"), LIST(YOUTU, GPT4O("(?:" CONTRACTION_ANY ")?+", "\\p{N}")),
+     .ignore_merges = true},
+    {LIST("kimi-k2"), LIST(KIMI)},
+    {LIST("afmoe"), LIST("\\p{N}++", THREES("\\p{N}"), AFMOE_ASIAN, DEEPSEEK3)},
+    {LIST("superbpe"), LIST("\\p{N}++", SUPER_THREES)},
+    {LIST("spark2_5"), LIST("\\p{N}{1,3}", CJK_KANA, DEEPSEEK3_SPARK, "\\p{N}")},
+    {LIST("jais-2"), LIST(GPT4("\\p{N}{1,3}"), JAIS2_SPACES)},
+    {LIST("ufakzeka"), LIST("[^\\r\\n" LETTER_OR_N "]?\\p{L}++|\\p{N}| ?[^" WS LETTER_OR_N
+                            "]++[\\r\\n]*+|" LINES "|" SPACES)},
+    {LIST("exaone-moe"), LIST(EXAONE_MOE)},
+    {LIST("chameleon"),
+     LIST("<sentinel:[0-9]++>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}",
+          "[\\p{P}!-/:-@\\[-`{-~]", GPT2),
+     .add_bos = true},
+    {LIST("gemma4", "granite-embed-multi-311m"), LIST(NULL), .add_bos = true, .always_bos = true,
+     .raw = true, .whole_breaks = true},
+    {LIST("sarvam-moe"), LIST(NULL), .raw = true},
 };
 
 enum { N_RULES = sizeof rules / sizeof rules[0], N_PATTERNS = 6 };

@@ -26,6 +26,9 @@ struct pretok_rule {
     const char *const *patterns; /* PCRE2 syntax, NULL at the end */
     bool ignore_merges;          /* a word that is a token is not merged from its bytes */
     bool add_bos;                /* default of tokenizer.ggml.add_bos_token */
+    bool always_bos;             /* ... and what it says is ignored */
+    bool raw;          /* pieces as SentencePiece writes them; no patterns, see tok_raw.c */
+    bool whole_breaks; /* raw: a run of line breaks that is a token is not merged */
 };
 
 /* The rule that has this name, and the name as a C string in *as. NULL: not known. */

@@ -1,114 +1,51 @@
 #include "runtime/sampler.h"
 
 #include <assert.h>
-#include <float.h>
+#include <ctype.h>
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
+#include "gguf/base/log.h"
 #include "gguf/base/mem.h"
+#include "runtime/sample.h"
 
-/*
- * How a sample is made
- *
- * Top-k, top-p and min-p each keep a prefix of the ids in descending order (lowest id first on a
- * tie), so after one ordering they only shorten the list. With top-k the order comes from a heap of
- * k entries, else from a radix sort. Weights are doubles from exp_portable(), summed in list order:
- * the result is a function of the logits alone, whatever the C library.
- */
+/* The samplers, in the order in which they are applied unless --samplers says otherwise; behind
+ * them those without a letter, which the chain adds itself. */
+static const struct sampler_row *const rows[] = {
+    /* clang-format off */
+    &sample_penalties,
+    &sample_dry,
+    &sample_top_n_sigma,
+    &sample_top_k,
+    &sample_typ_p,
+    &sample_top_p,
+    &sample_min_p,
+    &sample_xtc,
+    &sample_temperature,
+    &sample_adaptive_p,
+    &sample_mirostat,
+    &sample_dist,
+    /* clang-format on */
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+_Static_assert(sizeof rows / sizeof rows[0] <= SAMPLER_MAX,
+               "struct sampler_options has a place for every row");
 
-struct pick {
-    float logit;
-    int32_t id;
+struct step {
+    const struct sampler_row *row;
+    void *state;
+    bool skip; /* would change nothing */
 };
 
 struct sampler {
     struct sampler_options opt;
-    int32_t n_vocab;
-    bool *banned;    /* [n_vocab] */
-    float *logits;   /* [n_vocab] of this sample, after bans and penalty */
-    int32_t *recent; /* [n_recent_max] ring of accepted ids */
-    uint32_t n_recent_max, n_recent, recent_next;
-    struct pick *picks, *spare; /* [n_vocab] each: the ordered list, and room for the radix sort */
-    double *weights;            /* [n_vocab] of picks */
-    struct candidate *kept;     /* [n_vocab] result for sampler_kept */
+    float *bias; /* [n_vocab] -INFINITY: never picked */
+    struct step steps[SAMPLER_MAX];
+    int32_t n_steps;
+    struct sample list;
+    struct candidate *kept; /* [n_vocab] result for sampler_kept */
     int32_t n_kept;
-    uint64_t rng[4];
 };
-
-/* ---- generator ---- */
-
-/* Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64). */
-static uint64_t splitmix_next(uint64_t *x)
-{
-    uint64_t z = *x += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static uint64_t rotate_left(uint64_t x, int k)
-{
-    return x << k | x >> (64 - k);
-}
-
-/* Source: Blackman, Vigna, "Scrambled Linear Pseudorandom Number Generators", arXiv:1805.01407
- * (xoshiro256**). */
-static uint64_t rng_next(uint64_t s[4])
-{
-    uint64_t result = rotate_left(s[1] * 5, 7) * 9;
-    uint64_t t = s[1] << 17;
-
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate_left(s[3], 45);
-    return result;
-}
-
-/* Uniform in [0, 1), 53 bits. */
-static double rng_uniform(uint64_t s[4])
-{
-    return (double)(rng_next(s) >> 11) * 0x1p-53;
-}
-
-/*
- * e^x for x <= 0, the same bits everywhere: only IEEE additions and multiplications. x = k ln 2 + r
- * with |r| <= ln 2 / 2; the Taylor polynomial of degree 13 is off by less than 2^-57 there.
- */
-static double exp_portable(double x)
-{
-    static const double inverse_factorial[] = {
-        1.0,
-        1.0,
-        1.0 / 2,
-        1.0 / 6,
-        1.0 / 24,
-        1.0 / 120,
-        1.0 / 720,
-        1.0 / 5040,
-        1.0 / 40320,
-        1.0 / 362880,
-        1.0 / 3628800,
-        1.0 / 39916800,
-        1.0 / 479001600,
-        1.0 / 6227020800.0,
-    };
-    const double ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
-    double k, r, p = 0;
-
-    assert(x <= 0);
-    if (x < -740)
-        return 0;
-    k = floor(x * 0x1.71547652b82fep0 + 0.5);
-    r = x - k * ln2_high - k * ln2_low;
-    for (int i = 13; i >= 0; i--)
-        p = p * r + inverse_factorial[i];
-    return ldexp(p, (int)k);
-}
 
 /* ---- options ---- */
 
@@ -116,49 +53,260 @@ void sampler_defaults(struct sampler_options *o)
 {
     *o = (struct sampler_options){
         .temp = 0.8f,
+        .dynatemp_exp = 1,
+        .top_n_sigma = -1,
         .top_k = 40,
+        .typ_p = 1,
         .top_p = 0.95f,
         .min_p = 0.05f,
+        .xtc_threshold = 0.1f,
+        .adaptive_target = -1,
+        .adaptive_decay = 0.9f,
+        .mirostat_lr = 0.1f,
+        .mirostat_ent = 5,
+        .dry_base = 1.75f,
+        .dry_allowed_length = 2,
+        .dry_penalty_last_n = 64,
         .repeat_penalty = 1,
         .repeat_last_n = 64,
     };
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i]->letter)
+            o->order[o->n_order++] = (int8_t)i;
 }
 
-/* Negated so that NaN fails. */
-static enum status check_share(const char *flag, float v, struct err *e)
+enum status sample_expect(bool ok, const char *flag, double v, const char *expected, struct err *e)
 {
-    if (!(v >= 0 && v <= 1))
-        return err_set(e, ST_USAGE, "%s is '%g', expected a number from 0 to 1", flag, (double)v);
-    return ST_OK;
+    return ok ? ST_OK : err_set(e, ST_USAGE, "%s is '%g', expected %s", flag, v, expected);
 }
 
 enum status sampler_check(const struct sampler_options *o, struct err *e)
 {
-    enum status st;
-
-    if (!(o->temp >= 0 && o->temp <= FLT_MAX))
-        return err_set(e, ST_USAGE, "--temp is '%g', expected a number of at least 0",
-                       (double)o->temp);
-    if ((st = check_share("--top-p", o->top_p, e)) || (st = check_share("--min-p", o->min_p, e)))
-        return st;
-    if (!(o->repeat_penalty > 0 && o->repeat_penalty <= FLT_MAX))
-        return err_set(e, ST_USAGE, "--repeat-penalty is '%g', expected a number above 0",
-                       (double)o->repeat_penalty);
-    if (o->repeat_last_n < -1)
-        return err_set(e, ST_USAGE,
-                       "--repeat-last-n is '%d', expected a whole number of at least -1",
-                       (int)o->repeat_last_n);
+    for (int i = 0; i < N_ROWS; i++) {
+        enum status st = rows[i]->check ? rows[i]->check(o, e) : ST_OK;
+        if (st)
+            return st;
+    }
     return ST_OK;
 }
 
+/* Is s[0..n) the name, where case, '-' and '_' do not count? */
+static bool same_name(const char *name, const char *s, size_t n)
+{
+    size_t i = 0;
+
+    if (!name)
+        return false;
+    for (;; i++, name++) {
+        while (*name == '_')
+            name++;
+        while (i < n && (s[i] == '_' || s[i] == '-'))
+            i++;
+        if (i == n || !*name)
+            return i == n && !*name;
+        if (tolower((unsigned char)s[i]) != *name)
+            return false;
+    }
+}
+
+static int find_name(const char *s, size_t n)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i]->letter && (same_name(rows[i]->name, s, n) || same_name(rows[i]->alias, s, n)))
+            return i;
+    return -1;
+}
+
+static int find_letter(char c)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i]->letter == c)
+            return c ? i : -1;
+    return -1;
+}
+
+/* The error for word[0..n) of an option; row -1: there is no such sampler. */
+static enum status bad_name(const char *flag, const char *word, size_t n, int row, struct err *e)
+{
+    struct text all = {0};
+    char quoted[64];
+
+    text_quote(quoted, sizeof quoted, word, n);
+    if (row >= 0)
+        return err_set(e, ST_USAGE, "%s names '%s' twice, expected each sampler once", flag,
+                       rows[row]->name);
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i]->letter)
+            text_addf(&all, "%s%s (%c)", all.n ? ", " : "", rows[i]->name, rows[i]->letter);
+    err_set(e, ST_USAGE, "%s names '%s', expected some of: %s", flag, quoted, all.p ? all.p : "");
+    text_release(&all);
+    return ST_USAGE;
+}
+
+/* Put the row at the end of the order; false if it is there already. */
+static bool add_row(struct sampler_options *o, int row)
+{
+    for (int i = 0; i < o->n_order; i++)
+        if (o->order[i] == row)
+            return false;
+    o->order[o->n_order++] = (int8_t)row;
+    return true;
+}
+
+enum status sampler_set_names(struct sampler_options *o, const char *flag, const char *names,
+                              struct err *e)
+{
+    o->n_order = 0;
+    for (const char *p = names;; p++) {
+        size_t n = strcspn(p, ";");
+        int row = find_name(p, n);
+        if (row < 0 || !add_row(o, row))
+            return bad_name(flag, p, n, row, e);
+        p += n;
+        if (!*p)
+            return ST_OK;
+    }
+}
+
+enum status sampler_set_letters(struct sampler_options *o, const char *flag, const char *letters,
+                                struct err *e)
+{
+    const char *p = letters;
+
+    o->n_order = 0;
+    do {
+        int row = find_letter(*p);
+        if (row < 0 || !add_row(o, row))
+            return bad_name(flag, p, strnlen(p, 1), row, e);
+    } while (*++p);
+    return ST_OK;
+}
+
+/* ---- the chain ---- */
+
+static void add_step(struct sampler *s, const struct sampler_row *row)
+{
+    s->steps[s->n_steps++] = (struct step){.row = row};
+}
+
+/* The rows in their order; one that draws goes last, dist if there is none. Mirostat chooses among
+ * all tokens: before it comes the temperature alone. */
+static void make_chain(struct sampler *s)
+{
+    const struct sampler_options *o = &s->opt;
+    const struct sampler_row *last = &sample_dist;
+
+    for (int i = 0; i < o->n_order && !o->mirostat; i++) {
+        const struct sampler_row *row = rows[o->order[i]];
+        if (!row->draws)
+            add_step(s, row);
+        else if (row->active(o))
+            last = row;
+    }
+    if (o->mirostat) {
+        add_step(s, &sample_temperature);
+        last = &sample_mirostat;
+    }
+    add_step(s, last);
+}
+
+static bool is_active(const struct sampler_row *row, const struct sampler_options *o)
+{
+    return !row->active || row->active(o);
+}
+
+/* Before a greedy choice, what never removes the most likely is skipped too. */
+static void skip_steps(struct sampler *s)
+{
+    bool greedy = false;
+
+    for (int i = s->n_steps - 1; i >= 0; i--) {
+        struct step *p = &s->steps[i];
+        p->skip = !is_active(p->row, &s->opt) || (greedy && p->row->keeps_first);
+        greedy |= p->row == &sample_temperature && s->opt.temp == 0 && s->opt.dynatemp_range == 0;
+    }
+}
+
+static bool in_chain(const struct sampler *s, const struct sampler_row *row)
+{
+    for (int i = 0; i < s->n_steps; i++)
+        if (s->steps[i].row == row)
+            return true;
+    return false;
+}
+
+/* A value that was set in vain: not the default, for a sampler that is not in the chain. */
+static void warn_unused(const struct sampler *s)
+{
+    struct sampler_options defaults;
+
+    sampler_defaults(&defaults);
+    for (int i = 0; i < N_ROWS; i++) {
+        struct text set = {0}, usual = {0};
+        if (!rows[i]->letter || in_chain(s, rows[i]) || !is_active(rows[i], &s->opt))
+            continue;
+        rows[i]->describe(&s->opt, &set);
+        rows[i]->describe(&defaults, &usual);
+        if (set.p && usual.p && strcmp(set.p, usual.p) != 0)
+            log_warn("%s%s has no effect: %s", rows[i]->name, set.p,
+                     s->opt.mirostat ? "mirostat goes without it" : "it is not among the samplers");
+        text_release(&set);
+        text_release(&usual);
+    }
+}
+
+void sampler_describe(const struct sampler *s, struct text *t)
+{
+    int32_t n_bias = 0;
+
+    for (int32_t id = 0; id < s->list.n_vocab; id++)
+        n_bias += s->bias[id] != 0;
+    if (n_bias)
+        text_addf(t, "logit_bias(%d tokens) -> ", (int)n_bias);
+    for (int i = 0; i < s->n_steps; i++) {
+        const struct sampler_row *row = s->steps[i].row;
+        text_addf(t, "%s%s", i ? " -> " : "", row->name);
+        if (is_active(row, &s->opt))
+            row->describe(&s->opt, t);
+        else
+            text_str(t, " off");
+    }
+}
+
 /* ---- life ---- */
+
+static enum status open_steps(struct sampler *s, uint32_t n_ctx, struct err *e)
+{
+    struct sampler_setup u = {&s->opt, s->list.n_vocab, n_ctx};
+
+    for (int i = 0; i < s->n_steps; i++) {
+        struct step *p = &s->steps[i];
+        enum status st = p->row->open && !p->skip ? p->row->open(&p->state, &u, e) : ST_OK;
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+static bool open_list(struct sampler *s, int32_t n_vocab)
+{
+    struct sample *l = &s->list;
+    size_t n = (size_t)n_vocab;
+
+    *l = (struct sample){.opt = &s->opt, .n_vocab = n_vocab};
+    rng_seed(l->rng, s->opt.seed);
+    l->picks = mem_array(n, sizeof *l->picks);
+    l->spare = mem_array(n, sizeof *l->spare);
+    l->weights = mem_array(n, sizeof *l->weights);
+    s->bias = mem_array(n, sizeof *s->bias);
+    s->kept = mem_array(n, sizeof *s->kept);
+    return l->picks && l->spare && l->weights && s->bias && s->kept;
+}
 
 enum status sampler_new(struct sampler **out, const struct sampler_options *o, int32_t n_vocab,
                         uint32_t n_ctx, struct err *e)
 {
     struct sampler *s;
-    uint64_t seed = o->seed;
-    size_t n = (size_t)n_vocab;
     enum status st;
 
     *out = NULL;
@@ -170,26 +318,20 @@ enum status sampler_new(struct sampler **out, const struct sampler_options *o, i
     if (!s)
         return err_nomem(e, "sampler", sizeof *s);
     s->opt = *o;
-    s->n_vocab = n_vocab;
-    s->n_recent_max = o->repeat_last_n < 0 ? n_ctx : (uint32_t)o->repeat_last_n;
-    if (s->n_recent_max > n_ctx)
-        s->n_recent_max = n_ctx; /* no text is longer */
-    s->banned = mem_array(n, sizeof *s->banned);
-    s->logits = mem_array(n, sizeof *s->logits);
-    s->recent = mem_array(s->n_recent_max, sizeof *s->recent);
-    s->picks = mem_array(n, sizeof *s->picks);
-    s->spare = mem_array(n, sizeof *s->spare);
-    s->weights = mem_array(n, sizeof *s->weights);
-    s->kept = mem_array(n, sizeof *s->kept);
-    if (!s->banned || !s->logits || !s->recent || !s->picks || !s->spare || !s->weights ||
-        !s->kept) {
+    make_chain(s);
+    skip_steps(s);
+    if (!open_list(s, n_vocab)) {
         sampler_free(s);
-        return err_nomem(
-            e, "sampler",
-            n * (sizeof *s->picks * 2 + sizeof *s->weights + sizeof *s->kept + sizeof *s->logits));
+        return err_nomem(e, "sampler",
+                         (size_t)n_vocab * (2 * sizeof *s->list.picks + sizeof *s->list.weights +
+                                            sizeof *s->bias + sizeof *s->kept));
     }
-    for (int i = 0; i < 4; i++)
-        s->rng[i] = splitmix_next(&seed);
+    st = open_steps(s, n_ctx, e);
+    if (st) {
+        sampler_free(s);
+        return st;
+    }
+    warn_unused(s);
     *out = s;
     return ST_OK;
 }
@@ -198,251 +340,118 @@ void sampler_free(struct sampler *s)
 {
     if (!s)
         return;
-    mem_free(s->banned);
-    mem_free(s->logits);
-    mem_free(s->recent);
-    mem_free(s->picks);
-    mem_free(s->spare);
-    mem_free(s->weights);
+    for (int i = 0; i < s->n_steps; i++)
+        if (s->steps[i].row->close)
+            s->steps[i].row->close(s->steps[i].state);
+    mem_free(s->list.picks);
+    mem_free(s->list.spare);
+    mem_free(s->list.weights);
+    mem_free(s->bias);
     mem_free(s->kept);
     mem_free(s);
 }
 
-enum status sampler_ban(struct sampler *s, int32_t id, struct err *e)
+enum status sampler_bias(struct sampler *s, int32_t id, float bias, struct err *e)
 {
-    if (id < 0 || id >= s->n_vocab)
+    float sum;
+
+    if (id < 0 || id >= s->list.n_vocab)
         return err_set(e, ST_USAGE, "token id %d is not in the vocabulary of %d", (int)id,
-                       (int)s->n_vocab);
-    s->banned[id] = true;
+                       (int)s->list.n_vocab);
+    sum = s->bias[id] + bias;
+    if (!(sum < INFINITY))
+        return err_set(e, ST_USAGE, "the bias of token %d is '%g', expected a number or -inf",
+                       (int)id, (double)bias);
+    s->bias[id] = sum;
     return ST_OK;
 }
 
+enum status sampler_ban(struct sampler *s, int32_t id, struct err *e)
+{
+    return sampler_bias(s, id, -INFINITY, e);
+}
+
+static const struct step *dry_step(const struct sampler *s)
+{
+    for (int i = 0; i < s->n_steps; i++)
+        if (s->steps[i].row == &sample_dry && !s->steps[i].skip)
+            return &s->steps[i];
+    return NULL;
+}
+
+bool sampler_wants_breakers(const struct sampler *s)
+{
+    return dry_step(s) != NULL;
+}
+
+enum status sampler_add_breaker(struct sampler *s, const int32_t *ids, int32_t n, struct err *e)
+{
+    const struct step *p = dry_step(s);
+
+    assert(n >= 1);
+    if (!p || ids[0] < 0 || ids[0] >= s->list.n_vocab)
+        return ST_OK;
+    return sample_dry_breaker(p->state, ids, n, e);
+}
+
+/* ---- a sample ---- */
+
 void sampler_accept(struct sampler *s, int32_t id)
 {
-    if (!s->n_recent_max)
+    if (id < 0 || id >= s->list.n_vocab)
         return;
-    s->recent[s->recent_next] = id;
-    s->recent_next = (s->recent_next + 1) % s->n_recent_max;
-    if (s->n_recent < s->n_recent_max)
-        s->n_recent++;
-}
-
-/* ---- order ---- */
-
-/* Does a come before b in the descending order? */
-static bool pick_before(struct pick a, struct pick b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-/* Restore the heap h[0..n) below i: the root is the last in the order. */
-static void heap_sink(struct pick *h, int32_t n, int32_t i)
-{
-    struct pick x = h[i];
-
-    for (;;) {
-        int32_t c = 2 * i + 1;
-        if (c >= n)
-            break;
-        if (c + 1 < n && pick_before(h[c], h[c + 1]))
-            c++;
-        if (!pick_before(x, h[c]))
-            break;
-        h[i] = h[c];
-        i = c;
+    for (int i = 0; i < s->n_steps; i++) {
+        struct step *p = &s->steps[i];
+        if (p->row->accept && !p->skip)
+            p->row->accept(p->state, id);
     }
-    h[i] = x;
 }
 
-/* The k first of the order, sorted, into s->picks. Returns how many there are. */
-static int32_t order_top_k(struct sampler *s, int32_t k)
+/* The candidates: all ids whose logit, with its bias, is not -inf. */
+static enum status begin_list(struct sampler *s, const float *logits, struct err *e)
 {
-    struct pick *h = s->picks;
-    int32_t n = 0;
+    struct sample *l = &s->list;
 
-    for (int32_t id = 0; id < s->n_vocab; id++) {
-        struct pick x = {s->logits[id], id};
-        if (x.logit == -INFINITY)
-            continue;
-        if (n < k) {
-            h[n++] = x;
-            if (n == k)
-                for (int32_t i = k / 2 - 1; i >= 0; i--)
-                    heap_sink(h, k, i);
-        } else if (pick_before(x, h[0])) {
-            h[0] = x;
-            heap_sink(h, k, 0);
-        }
-    }
-    if (n < k)
-        for (int32_t i = n / 2 - 1; i >= 0; i--)
-            heap_sink(h, n, i);
-    for (int32_t end = n - 1; end > 0; end--) { /* take the last, again and again */
-        struct pick last = h[0];
-        h[0] = h[end];
-        h[end] = last;
-        heap_sink(h, end, 0);
-    }
-    return n;
-}
-
-/* A key whose unsigned order is the descending order of floats; -0 counts as 0. */
-static uint32_t descending_key(float x)
-{
-    uint32_t u;
-
-    x += 0.0f;
-    memcpy(&u, &x, sizeof u);
-    return u & 0x80000000u ? u : ~u & 0x7fffffffu;
-}
-
-/* One stable pass of a radix sort on 11 bits. */
-static void radix_pass(const struct pick *src, struct pick *dst, int32_t n, int shift)
-{
-    uint32_t start[2048] = {0};
-    uint32_t sum = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        start[descending_key(src[i].logit) >> shift & 2047]++;
-    for (int b = 0; b < 2048; b++) {
-        uint32_t count = start[b];
-        start[b] = sum;
-        sum += count;
-    }
-    for (int32_t i = 0; i < n; i++)
-        dst[start[descending_key(src[i].logit) >> shift & 2047]++] = src[i];
-}
-
-/* All ids, sorted, into s->picks. Ids enter in ascending order and the passes are stable: ties stay
- * so. */
-static int32_t order_all(struct sampler *s)
-{
-    int32_t n = 0;
-
-    for (int32_t id = 0; id < s->n_vocab; id++)
-        if (s->logits[id] != -INFINITY)
-            s->spare[n++] = (struct pick){s->logits[id], id};
-    radix_pass(s->spare, s->picks, n, 0);
-    radix_pass(s->picks, s->spare, n, 11);
-    radix_pass(s->spare, s->picks, n, 22);
-    return n;
-}
-
-/* ---- chain ---- */
-
-/* Copy the logits, check them, apply bans and the penalty. */
-static enum status prepare(struct sampler *s, const float *logits, struct err *e)
-{
-    float penalty = s->opt.repeat_penalty;
-
-    for (int32_t id = 0; id < s->n_vocab; id++) {
+    l->n = 0;
+    for (int32_t id = 0; id < l->n_vocab; id++) {
         float x = logits[id];
         if (!(x < INFINITY))
             return err_set(e, ST_MODEL, "the logit of token %d is %s", (int)id,
                            isnan(x) ? "not a number" : "infinite");
-        s->logits[id] = s->banned[id] ? -INFINITY : x;
+        if (x > -INFINITY && s->bias[id] > -INFINITY)
+            l->picks[l->n++] = (struct pick){(double)x + (double)s->bias[id], id};
     }
-    if (penalty == 1)
-        return ST_OK;
-    for (uint32_t i = 0; i < s->n_recent;
-         i++) { /* from the original: an id seen twice is penalised once */
-        int32_t id = s->recent[i];
-        float x;
-        if (id < 0 || id >= s->n_vocab || s->logits[id] == -INFINITY)
-            continue;
-        x = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-        s->logits[id] = fmaxf(fminf(x, FLT_MAX), -FLT_MAX);
-    }
+    if (!l->n)
+        return err_set(e, ST_MODEL, "no token is left to pick: all %d have probability 0",
+                       (int)l->n_vocab);
+    l->by_id = true;
+    sample_changed(l, false);
     return ST_OK;
 }
 
-/* Weights e^((logit - max) / temp) of the first n picks; returns their sum. */
-static double weigh(struct sampler *s, int32_t n, double temp)
+static void keep_result(struct sampler *s)
 {
-    double max = (double)s->picks[0].logit, sum = 0;
+    const struct sample *l = &s->list;
+    double sum = sample_weigh(&s->list);
 
-    for (int32_t i = 0; i < n; i++) {
-        s->weights[i] = exp_portable(((double)s->picks[i].logit - max) / temp);
-        sum += s->weights[i];
-    }
-    return sum;
-}
-
-/* How many of the first n picks top-p and min-p keep, at least 1. */
-static int32_t cut(struct sampler *s, int32_t n)
-{
-    double top_p = (double)s->opt.top_p, min_p = (double)s->opt.min_p;
-    double sum, seen = 0;
-    int32_t kept = 0;
-
-    if (top_p >= 1 && min_p <= 0)
-        return n;
-    sum = weigh(s, n, 1);
-    while (kept < n) {
-        if (kept > 0 && s->weights[kept] < min_p) /* the first has weight 1 */
-            break;
-        seen += s->weights[kept++];
-        if (top_p < 1 && seen >= top_p * sum)
-            break;
-    }
-    return kept;
-}
-
-static int32_t draw(struct sampler *s, int32_t n, double sum)
-{
-    double mark = rng_uniform(s->rng) * sum, seen = 0;
-
-    for (int32_t i = 0; i < n; i++) {
-        seen += s->weights[i];
-        if (mark < seen)
-            return i;
-    }
-    return 0; /* mark rounded up to the sum */
-}
-
-static enum status sample_greedy(struct sampler *s, int32_t *id)
-{
-    int32_t best = 0;
-
-    for (int32_t i = 1; i < s->n_vocab; i++)
-        if (s->logits[i] > s->logits[best])
-            best = i;
-    if (s->logits[best] == -INFINITY)
-        return ST_MODEL;
-    s->kept[0] = (struct candidate){best, 1};
-    s->n_kept = 1;
-    *id = best;
-    return ST_OK;
-}
-
-static enum status sample_draw(struct sampler *s, int32_t *id)
-{
-    int32_t k = s->opt.top_k, n;
-    double sum;
-
-    n = k > 0 && k < s->n_vocab ? order_top_k(s, k) : order_all(s);
-    if (!n)
-        return ST_MODEL;
-    n = cut(s, n);
-    sum = weigh(s, n, (double)s->opt.temp);
-    for (int32_t i = 0; i < n; i++)
-        s->kept[i] = (struct candidate){s->picks[i].id, (float)(s->weights[i] / sum)};
-    s->n_kept = n;
-    *id = s->picks[draw(s, n, sum)].id;
-    return ST_OK;
+    for (int32_t i = 0; i < l->n; i++)
+        s->kept[i] = (struct candidate){l->picks[i].id, (float)(l->weights[i] / sum)};
+    s->n_kept = l->n;
 }
 
 enum status sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e)
 {
-    enum status st = prepare(s, logits, e);
+    enum status st;
 
     s->n_kept = 0;
+    st = begin_list(s, logits, e);
     if (st)
         return st;
-    st = s->opt.temp == 0 ? sample_greedy(s, id) : sample_draw(s, id);
-    if (st)
-        return err_set(e, st, "no token is left to pick: all %d have probability 0",
-                       (int)s->n_vocab);
+    for (int i = 0; i < s->n_steps; i++)
+        if (!s->steps[i].skip)
+            s->steps[i].row->apply(s->steps[i].state, &s->list);
+    keep_result(s);
+    *id = s->list.picks[s->list.drawn].id;
     return ST_OK;
 }
 

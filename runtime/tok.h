@@ -25,7 +25,8 @@
 
 #define TOK_KINDS(X)                                                                               \
     X(spm)                                                                                         \
-    X(bpe)
+    X(bpe)                                                                                         \
+    X(raw)
 
 #define TOK_TEXT_MAX ((size_t)1 << 30) /* bytes of one text; offsets of its symbols are 32 bits */
 
@@ -44,8 +45,8 @@ struct tok_kind {
     const char *bos_piece, *eos_piece,
         *unk_piece; /* found by text when their key is missing; or NULL */
 
-    /* Build v->data and, when the kind knows better, v->pre and v->add_bos. Pieces and types are
-     * there. */
+    /* Build v->data and, when the kind knows better, v->pre, v->add_bos and v->kind itself. Pieces and
+     * types are there. */
     enum status (*load)(struct vocab *v, const struct gguf *g, struct err *e);
     void (*unload)(struct vocab *v); /* v->data may be NULL or half built */
     /* Ids of text[0..n), n > 0, without special tokens; `prefix`: put a space in front (never asked
@@ -70,6 +71,7 @@ enum {                /* v->info: a token type and flags */
        TOKF_EOG = 8,
        TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
        TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
+       TOKF_LIKE_CONTROL = 64, /* user-defined, but written like a mark of a chat template */
 };
 
 struct vocab {
@@ -84,6 +86,7 @@ struct vocab {
     size_t slot_mask;
     int32_t bos, eos, eot, eom, unk;
     bool add_bos, add_eos, add_space_prefix;
+    bool always_bos; /* whatever the file says */
     struct special *special;
     void *data; /* the kind's */
 };

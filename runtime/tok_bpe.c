@@ -14,29 +14,14 @@
 #include "gguf/base/mem.h"
 #include "runtime/pretok.h"
 #include "runtime/tok.h"
-
-#define MERGES_KEY "tokenizer.ggml.merges"
+#include "runtime/tok_ranks.h"
 
 enum { N_CHARS = 256 + 68 }; /* byte characters are U+0021 .. U+0143 */
-
-struct rule {      /* one merge: "left right" in the file */
-    const char *p; /* the line */
-    uint32_t n_left, n_right;
-};
-
-struct rule_slot { /* open addressing, power of two, never full */
-    uint32_t tag;  /* high half of the pair's hash */
-    uint32_t ref;  /* rank + 1; 0 = free */
-};
 
 struct bpe {
     const struct pretok_rule *pre;
     struct pretok *pretok;
-    struct rule *rule; /* [n_rules] by rank */
-    size_t n_rules;
-    struct rule_slot *slot;
-    size_t slot_mask;
-    size_t max_pair; /* bytes of the longest merge result */
+    struct ranks ranks;
     int32_t byte_id[256];
     uint8_t byte_char[256][2]; /* UTF-8 of each byte's character */
     uint8_t byte_len[256];
@@ -76,177 +61,21 @@ static void find_bytes(const struct vocab *v, struct bpe *t)
     }
 }
 
-/* ---- merges ---- */
-
-static uint32_t find_rank(const struct bpe *t, const char *p, size_t n_left, size_t n_right)
-{
-    uint64_t hash = tok_hash_pair(tok_hash(p, n_left), tok_hash(p + n_left, n_right));
-
-    for (size_t i = hash & t->slot_mask; t->slot[i].ref; i = (i + 1) & t->slot_mask) {
-        const struct rule *r;
-
-        if (t->slot[i].tag != (uint32_t)(hash >> 32))
-            continue;
-        r = &t->rule[t->slot[i].ref - 1];
-        if (r->n_left == n_left && r->n_right == n_right && memcmp(r->p, p, n_left) == 0 &&
-            memcmp(r->p + n_left + 1, p + n_left, n_right) == 0)
-            return t->slot[i].ref - 1;
-    }
-    return MERGE_NONE;
-}
-
-/* A pair that is listed twice keeps its first rank. */
-static void index_rule(struct bpe *t, uint32_t rank, uint64_t hash)
-{
-    const struct rule *r = &t->rule[rank];
-    size_t i = hash & t->slot_mask;
-
-    for (; t->slot[i].ref; i = (i + 1) & t->slot_mask) {
-        const struct rule *o = &t->rule[t->slot[i].ref - 1];
-
-        if (t->slot[i].tag == (uint32_t)(hash >> 32) && o->n_left == r->n_left &&
-            o->n_right == r->n_right && memcmp(o->p, r->p, r->n_left + 1 + r->n_right) == 0)
-            return;
-    }
-    t->slot[i] = (struct rule_slot){.tag = (uint32_t)(hash >> 32), .ref = rank + 1};
-}
-
-static enum status bad_rule(uint64_t i, struct gguf_str line, const char *why, struct gguf_str part,
-                            struct err *e)
-{
-    char q[64], q2[64] = "";
-
-    return err_set(e, ST_MODEL, "key '" MERGES_KEY "': element %llu, '%s', %s%s",
-                   (unsigned long long)i, text_quote(q, sizeof q, line.p, line.n), why,
-                   part.n ? text_quote(q2, sizeof q2, part.p, part.n) : "");
-}
-
-/* The first space that has something in front of it parts the two. */
-static enum status parse_rule(struct bpe *t, uint64_t i, struct gguf_str s, struct err *e)
-{
-    const char *space = s.n > 1 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
-    struct gguf_str none = {"", 0};
-    size_t n_left;
-
-    if (!space || space == s.p + s.n - 1 || s.n > UINT32_MAX / 4)
-        return bad_rule(i, s, "is not two pieces with a space between them", none, e);
-    n_left = (size_t)(space - s.p);
-    t->rule[i] = (struct rule){s.p, (uint32_t)n_left, (uint32_t)(s.n - n_left - 1)};
-    if (s.n - 1 > t->max_pair)
-        t->max_pair = s.n - 1;
-    return ST_OK;
-}
-
-struct rule_hash {
-    uint64_t left, right, pair;
-};
-
-static struct rule_hash hash_rule(const struct vocab *v, const struct bpe *t, size_t i)
-{
-    const struct rule *r = &t->rule[i];
-    struct rule_hash h = {tok_hash(r->p, r->n_left), tok_hash(r->p + r->n_left + 1, r->n_right), 0};
-
-    h.pair = tok_hash_pair(h.left, h.right);
-    tok_prefetch(v, h.left);
-    tok_prefetch(v, h.right);
-    __builtin_prefetch(&t->slot[h.pair & t->slot_mask], 1);
-    return h;
-}
-
-/* Both parts of a rule must be tokens. What they make need not be: it is then written as bytes. */
-static enum status check_rule(const struct vocab *v, const struct bpe *t, size_t i,
-                              const struct rule_hash *h, struct err *e)
-{
-    const struct rule *r = &t->rule[i];
-    struct gguf_str line = {r->p, r->n_left + 1 + r->n_right};
-
-    if (!tok_may_find(v, h->left))
-        return bad_rule(i, line, "joins what is not a token: ", (struct gguf_str){r->p, r->n_left},
-                        e);
-    if (!tok_may_find(v, h->right))
-        return bad_rule(i, line, "joins what is not a token: ",
-                        (struct gguf_str){r->p + r->n_left + 1, r->n_right}, e);
-    return ST_OK;
-}
-
-static enum status index_rules(const struct vocab *v, struct bpe *t, struct err *e)
-{
-    struct rule_hash hash[TOK_AHEAD] = {0};
-
-    for (size_t i = 0; i < t->n_rules + TOK_AHEAD; i++) {
-        struct rule_hash *h = &hash[i % TOK_AHEAD];
-
-        if (i >= TOK_AHEAD) {
-            enum status st = check_rule(v, t, i - TOK_AHEAD, h, e);
-
-            if (st)
-                return st;
-            index_rule(t, (uint32_t)(i - TOK_AHEAD), h->pair);
-        }
-        if (i < t->n_rules)
-            *h = hash_rule(v, t, i);
-    }
-    return ST_OK;
-}
-
-static enum status load_merges(const struct vocab *v, struct bpe *t, const struct gguf *g,
-                               struct err *e)
-{
-    const struct gguf_kv *kv = gguf_find(g, MERGES_KEY);
-    struct gguf_str_iter it;
-    struct gguf_str s;
-    size_t n_slots = 16;
-    enum status st;
-
-    if (kv && kv->type == GGUF_ARR && kv->n == 0) { /* bytes only: no merges is not an error */
-        t->slot = mem_array(1, sizeof *t->slot);
-        return t->slot ? ST_OK : err_nomem(e, "vocabulary merges", sizeof *t->slot);
-    }
-    st = tok_get_array(g, MERGES_KEY, GGUF_STR, 0, true, &kv, e);
-    if (st)
-        return st;
-    if (kv->n > INT32_MAX / 4)
-        return err_set(e, ST_MODEL, "key '%s' has %llu elements, at most %d are possible", kv->key,
-                       (unsigned long long)kv->n, INT32_MAX / 4);
-    while (n_slots * 3 < 4 * (size_t)kv->n + 4)
-        n_slots *= 2;
-    t->n_rules = (size_t)kv->n;
-    t->slot_mask = n_slots - 1;
-    t->rule = mem_array(t->n_rules, sizeof *t->rule);
-    t->slot = mem_array(n_slots, sizeof *t->slot);
-    if (!t->rule || !t->slot)
-        return err_nomem(e, "vocabulary merges",
-                         n_slots * sizeof *t->slot + t->n_rules * sizeof *t->rule);
-    it = gguf_strs(kv);
-    for (uint64_t i = 0; gguf_str_next(&it, &s); i++) {
-        st = parse_rule(t, i, s, e);
-        if (st)
-            return st;
-    }
-    return index_rules(v, t, e);
-}
-
 /* ---- loading ---- */
 
 static enum status unknown_pre(struct gguf_str pre, struct err *e)
 {
-    struct text known = {0};
     char q[64];
-    enum status st;
 
-    for (size_t i = 0; i < pretok_rule_count(); i++)
-        text_addf(&known, "%s%s", i ? ", " : "", pretok_rule_at(i)->names[0]);
-    st = known.failed
-             ? err_nomem(e, "message", known.n)
-             : err_set(e, ST_UNSUPPORTED,
-                       "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known; known are "
-                       "%s, and other names of these",
-                       text_quote(q, sizeof q, pre.p, pre.n), known.p);
-    text_release(&known);
-    return st;
+    return err_set(
+        e, ST_UNSUPPORTED,
+        "pre-tokenizer '%s' (key 'tokenizer.ggml.pre') is not known, so the text cannot be "
+        "cut into words as the model expects; docs/tokenizers.md lists the known ones",
+        text_quote(q, sizeof q, pre.p, pre.n));
 }
 
-static enum status load_pre(struct vocab *v, struct bpe *t, const struct gguf *g, struct err *e)
+static enum status find_rule(struct vocab *v, const struct gguf *g, const struct pretok_rule **out,
+                             struct err *e)
 {
     struct gguf_str pre = {"default", 7};
     enum status st = gguf_get_str(g, "tokenizer.ggml.pre", false, &pre, e);
@@ -255,27 +84,33 @@ static enum status load_pre(struct vocab *v, struct bpe *t, const struct gguf *g
         return st;
     if (!gguf_find(g, "tokenizer.ggml.pre"))
         log_warn(
-            "key 'tokenizer.ggml.pre' is missing: text is cut into words as for GPT-2, which may "
-            "not be what the model was trained with");
-    t->pre = pretok_rule_find(pre.p, pre.n, &v->pre);
-    if (!t->pre)
-        return unknown_pre(pre, e);
-    v->add_bos = t->pre->add_bos;
-    return pretok_new(&t->pretok, t->pre, e);
+            "key 'tokenizer.ggml.pre' is missing: text is cut into words by the 'default' rule, "
+            "which may not be what the model was trained with");
+    *out = pretok_rule_find(pre.p, pre.n, &v->pre);
+    return *out ? ST_OK : unknown_pre(pre, e);
 }
 
 static enum status bpe_load(struct vocab *v, const struct gguf *g, struct err *e)
 {
-    struct bpe *t = mem_zalloc(sizeof *t);
-    enum status st;
+    const struct pretok_rule *pre;
+    struct bpe *t;
+    enum status st = find_rule(v, g, &pre, e);
 
+    if (st)
+        return st;
+    if (pre->raw) {
+        v->kind = &tok_raw;
+        return tok_raw.load(v, g, e);
+    }
+    v->data = t = mem_zalloc(sizeof *t);
     if (!t)
         return err_nomem(e, "vocabulary", sizeof *t);
-    v->data = t;
+    t->pre = pre;
+    v->add_bos = pre->add_bos;
     map_bytes(t);
     find_bytes(v, t);
-    st = load_pre(v, t, g, e);
-    return st ? st : load_merges(v, t, g, e);
+    st = pretok_new(&t->pretok, pre, e);
+    return st ? st : ranks_load(&t->ranks, v, g, e);
 }
 
 static void bpe_unload(struct vocab *v)
@@ -285,8 +120,7 @@ static void bpe_unload(struct vocab *v)
     if (!t)
         return;
     pretok_free(t->pretok);
-    mem_free(t->rule);
-    mem_free(t->slot);
+    ranks_release(&t->ranks);
     mem_free(t);
     v->data = NULL;
 }
@@ -298,13 +132,6 @@ struct words { /* context of one stretch of text */
     struct tok_work *w;
     struct tokens *out;
 };
-
-static uint32_t bpe_key(const void *ctx, const char *p, size_t n_left, size_t n_right)
-{
-    const struct bpe *t = ctx;
-
-    return n_left + n_right > t->max_pair ? MERGE_NONE : find_rank(t, p, n_left, n_right);
-}
 
 /* The next byte of a word in byte characters; *p moves on. */
 static int next_byte(const struct bpe *t, const char **p)
@@ -407,7 +234,7 @@ static enum status add_word(void *ctx, const char *p, size_t n, struct err *e)
             return ST_OK;
         }
     }
-    if (!merge_run(&w->merge, w->buf.p, bpe_key, t))
+    if (!merge_run(&w->merge, w->buf.p, ranks_key, &t->ranks))
         return err_nomem(e, "tokenizing a text", n * sizeof *sym);
     sym = w->merge.sym;
     for (uint32_t i = 0; i != MERGE_NONE; i = sym[i].next) {

@@ -112,17 +112,56 @@ fail:
     return st;
 }
 
-/* The longest token at p of at most `max` bytes; 0 if there is none. */
-static uint32_t longest(const struct special *s, const char *p, size_t max, bool control,
-                        int32_t *id)
-{
-    const unsigned char *u = (const unsigned char *)p;
-    uint32_t at = max ? s->root[u[0]] : 0, len = 0;
+/* The text that tokens are looked for in, and which may be taken where. */
+struct search {
+    const struct special *s;
+    const char *text;
+    size_t n;
+    bool control;
+    const struct text_spans *plain; /* or NULL */
+};
 
+/* How many bytes from `pos` on are outside of all plain ranges. */
+static size_t marks_allowed(const struct search *q, size_t pos)
+{
+    size_t lo = 0, hi = q->plain ? q->plain->n : 0;
+
+    while (lo < hi) { /* the first range that ends behind pos */
+        size_t mid = lo + (hi - lo) / 2;
+        if (q->plain->span[mid].to > pos)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    if (!q->plain || lo == q->plain->n)
+        return q->n - pos;
+    return q->plain->span[lo].from > pos ? q->plain->span[lo].from - pos : 0;
+}
+
+/* May token t be taken, of whose bytes all are in the template's own text (`own`) or not? */
+static bool may_take(const struct search *q, int32_t t, bool own)
+{
+    bool text_token = tok_type(q->s->v, t) == TOK_USER_DEFINED;
+
+    if (q->control && own)
+        return true;
+    return text_token && (own || !(q->s->v->info[t] & TOKF_LIKE_CONTROL));
+}
+
+/* The longest token at `pos` of at most `max` bytes; 0 if there is none. */
+static uint32_t longest(const struct search *q, size_t pos, size_t max, int32_t *id)
+{
+    const struct special *s = q->s;
+    const unsigned char *u = (const unsigned char *)q->text + pos;
+    uint32_t at = max ? s->root[u[0]] : 0, len = 0;
+    size_t own = 0;
+
+    if (at)
+        own = marks_allowed(q, pos);
     for (size_t i = 1; at; i++) {
         int32_t t = s->node[at].id;
 
-        if (t != VOCAB_NONE && (control || tok_type(s->v, t) == TOK_USER_DEFINED)) {
+        if (t != VOCAB_NONE && may_take(q, t, i <= own)) {
             len = (uint32_t)i;
             *id = t;
         }
@@ -132,17 +171,16 @@ static uint32_t longest(const struct special *s, const char *p, size_t max, bool
 }
 
 /* One candidate per position, the longest; `end` stays 0 until it is taken. */
-static bool candidates(const struct special *s, const char *text, size_t n, bool control,
-                       struct special_hits *out)
+static bool candidates(const struct search *q, struct special_hits *out)
 {
     size_t cap = 0;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < q->n; i++) {
         struct special_hit h = {.pos = (uint32_t)i};
 
-        if (!s->root[(unsigned char)text[i]])
+        if (!q->s->root[(unsigned char)q->text[i]])
             continue;
-        h.len = longest(s, text + i, n - i, control, &h.id);
+        h.len = longest(q, i, q->n - i, &h.id);
         if (!h.len)
             continue;
         if (out->n == cap) {
@@ -191,33 +229,33 @@ static bool is_space(char c)
  * 0). True when it is done with. Only bytes not yet taken are looked at, each at most once per
  * candidate.
  */
-static bool settle(const struct special *s, const char *text, size_t n, bool control,
-                   struct special_hit *h, uint8_t *taken)
+static bool settle(const struct search *q, struct special_hit *h, uint8_t *taken)
 {
     const uint8_t *wall = memchr(taken + h->pos, 1, h->len);
 
     if (wall) {
-        h->len = longest(s, text + h->pos, (size_t)(wall - (taken + h->pos)), control, &h->id);
+        h->len = longest(q, h->pos, (size_t)(wall - (taken + h->pos)), &h->id);
         return h->len == 0;
     }
     h->end = h->pos + h->len;
-    if (s->v->info[h->id] & TOKF_RSTRIP)
-        while (h->end < n && !taken[h->end] && is_space(text[h->end]))
+    if (q->s->v->info[h->id] & TOKF_RSTRIP)
+        while (h->end < q->n && !taken[h->end] && is_space(q->text[h->end]))
             h->end++;
     memset(taken + h->pos, 1, h->end - h->pos);
     return true;
 }
 
 enum status special_find(const struct special *s, const char *text, size_t n, bool control,
-                         struct special_hits *out, struct err *e)
+                         const struct text_spans *plain, struct special_hits *out, struct err *e)
 {
+    const struct search q = {s, text, n, control, plain};
     struct special_hits c = {0};
     uint32_t *heap = NULL;
     uint8_t *taken = NULL;
     size_t n_heap, kept = 0;
 
     *out = c;
-    if (!candidates(s, text, n, control, &c))
+    if (!candidates(&q, &c))
         goto nomem;
     if (c.n == 0)
         return ST_OK;
@@ -232,7 +270,7 @@ enum status special_find(const struct special *s, const char *text, size_t n, bo
     for (size_t i = n_heap / 2; i-- > 0;)
         sift(c.hit, heap, n_heap, i);
     while (n_heap) {
-        if (settle(s, text, n, control, &c.hit[heap[0]], taken))
+        if (settle(&q, &c.hit[heap[0]], taken))
             heap[0] = heap[--n_heap];
         if (n_heap)
             sift(c.hit, heap, n_heap, 0);

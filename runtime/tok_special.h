@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "gguf/base/status.h"
+#include "gguf/base/text.h"
 
 struct vocab;
 struct special; /* the trie; immutable after special_new */
@@ -36,9 +37,13 @@ struct special_hits { /* in text order */
 enum status special_new(struct special **out, const struct vocab *v, struct err *e);
 void special_free(struct special *s);
 
-/* `control`: take control and unknown tokens too. n is at most TOK_TEXT_MAX. */
+/*
+ * `control`: take control and unknown tokens too, but none with a byte in a range of `plain` (may be
+ * NULL), nor user-defined ones there that look like them (TOKF_LIKE_CONTROL). n is at most
+ * TOK_TEXT_MAX.
+ */
 enum status special_find(const struct special *s, const char *text, size_t n, bool control,
-                         struct special_hits *out, struct err *e);
+                         const struct text_spans *plain, struct special_hits *out, struct err *e);
 void special_hits_release(struct special_hits *h);
 
 #endif

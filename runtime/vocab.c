@@ -53,6 +53,7 @@ static const struct marker markers[] = {
     {"<|calls|>", false, false},
     {"<|flush|>", false, false},
     {"<turn|>", false, false},
+    {"<|tool_response>", false, false},
     {"[e~[", false, false},
     {"[EOS]", false, true},
     {"<eos>", false, true},
@@ -94,6 +95,8 @@ int32_t tok_find_text(const struct vocab *v, const char *p, size_t n)
     if (id == VOCAB_NONE)
         return id;
     t = tok_type(v, id);
+    if (v->info[id] & TOKF_LIKE_CONTROL)
+        return VOCAB_NONE;
     return t == TOK_CONTROL || t == TOK_UNKNOWN || t == TOK_BYTE ? VOCAB_NONE : id;
 }
 
@@ -290,6 +293,13 @@ static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e
         st = gguf_get_bool(g, KEY("add_space_prefix"), false, &v->add_space_prefix, e);
     if (st)
         return st;
+    if (v->always_bos && !v->add_bos) {
+        log_warn(
+            "key '" KEY("add_bos_token") "' is false, but models with pre-tokenizer '%s' need a "
+                                         "BOS token in front; it is added",
+            v->pre);
+        v->add_bos = true;
+    }
     v->add_space_prefix &=
         k->add_space_prefix; /* byte-level BPE has no such rule, some files say so */
     if (v->add_bos && v->bos == VOCAB_NONE)
@@ -335,6 +345,26 @@ static void mark_markers(struct vocab *v)
         v->info[v->eot] |= TOKF_EOG;
     if (v->eom != VOCAB_NONE)
         v->info[v->eom] |= TOKF_EOG;
+}
+
+/* Many files call the marks of a chat template user-defined, as they do HTML tags and runs of
+ * spaces, which a text may hold. */
+static void mark_like_control(struct vocab *v)
+{
+    static const char *const marks[] = {"<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"};
+
+    for (int32_t i = 0; i < v->n_tokens; i++) {
+        struct gguf_str p = v->piece[i];
+        bool like = v->info[i] & TOKF_EOG ||
+                    (p.n >= 4 && memcmp(p.p, "<|", 2) == 0 && memcmp(p.p + p.n - 2, "|>", 2) == 0);
+
+        if (tok_type(v, i) != TOK_USER_DEFINED)
+            continue;
+        for (size_t k = 0; k < sizeof marks / sizeof marks[0]; k++)
+            like |= p.n == strlen(marks[k]) && memcmp(p.p, marks[k], p.n) == 0;
+        if (like)
+            v->info[i] |= TOKF_LIKE_CONTROL;
+    }
 }
 
 static bool contains_folded(struct gguf_str s, const char *word)
@@ -479,6 +509,7 @@ enum status vocab_load(struct vocab **out, const struct gguf *g, struct err *e)
     if (st)
         goto fail;
     mark_markers(v);
+    mark_like_control(v);
     st = mark_strip(v, g, e);
     if (!st)
         st = special_new(&v->special, v, e);
@@ -642,6 +673,13 @@ static enum status encode_parts(const struct vocab *v, struct tok_work *w, const
 enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
                          struct tokens *out, struct err *e)
 {
+    return vocab_encode_mixed(v, text, n, NULL, flags, out, e);
+}
+
+enum status vocab_encode_mixed(const struct vocab *v, const char *text, size_t n,
+                               const struct text_spans *plain, unsigned flags, struct tokens *out,
+                               struct err *e)
+{
     struct tok_work w = {.base = text, .merge.cancel = out->cancel};
     struct special_hits hits = {0};
     size_t n_before = out->n;
@@ -653,7 +691,7 @@ enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsi
     if (n > TOK_TEXT_MAX)
         return err_set(e, ST_UNSUPPORTED,
                        "text has %zu bytes; at most %zu can be tokenized at once", n, TOK_TEXT_MAX);
-    st = special_find(v->special, text, n, flags & ENC_SPECIAL, &hits, e);
+    st = special_find(v->special, text, n, flags & ENC_SPECIAL, plain, &hits, e);
     if (st)
         return st;
 

@@ -90,6 +90,15 @@ enum {
  */
 enum status vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags,
                          struct tokens *out, struct err *e);
+/*
+ * The same for a text of which some ranges (in order, apart) come from others than who wrote the
+ * rest: no control token, end-of-turn marker or user-defined token that looks like one
+ * (`<|...|>`, `<start_of_turn>`, `[INST]`) is recognised that has a byte in them. `plain` may be
+ * NULL.
+ */
+enum status vocab_encode_mixed(const struct vocab *v, const char *text, size_t n,
+                               const struct text_spans *plain, unsigned flags, struct tokens *out,
+                               struct err *e);
 
 /*
  * Exact bytes of tokens. A token's bytes can depend on whether it is the first of the text (the

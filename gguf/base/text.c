@@ -282,3 +282,64 @@ bool text_parse_size(const char *s, uint64_t *n_bytes)
     }
     return false;
 }
+
+/* ---- ranges ---- */
+
+void text_spans_add(struct text_spans *s, size_t from, size_t to)
+{
+    if (s->failed || from >= to)
+        return;
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 8;
+        void *p = mem_grow(s->span, cap, sizeof *s->span);
+
+        if (!p) {
+            s->failed = true;
+            return;
+        }
+        s->span = p;
+        s->cap = cap;
+    }
+    s->span[s->n++] = (struct text_span){from, to};
+}
+
+void text_spans_release(struct text_spans *s)
+{
+    mem_free(s->span);
+    *s = (struct text_spans){0};
+}
+
+/* ---- white space ---- */
+
+static bool is_blank(uint32_t cp)
+{
+    return (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x20) || cp == 0x85 || cp == 0xa0 ||
+           cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+           cp == 0x202f || cp == 0x205f || cp == 0x3000;
+}
+
+size_t text_blank_front(const void *p, size_t n)
+{
+    size_t i = 0, k;
+    uint32_t cp;
+
+    while (i < n && (k = utf8_decode((const char *)p + i, n - i, &cp)) && is_blank(cp))
+        i += k;
+    return i;
+}
+
+size_t text_blank_end(const void *p, size_t n)
+{
+    size_t end = n;
+
+    while (end) {
+        size_t start = end - 1;
+        uint32_t cp;
+        while (start && end - start < 3 && (((const unsigned char *)p)[start] & 0xc0) == 0x80)
+            start--;
+        if (utf8_decode((const char *)p + start, end - start, &cp) != end - start || !is_blank(cp))
+            break;
+        end = start;
+    }
+    return n - end;
+}

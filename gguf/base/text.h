@@ -31,6 +31,21 @@ void text_escape(struct text *t, const void *p, size_t n);
 /* The same into a caller's array, shortened with "..." when it does not fit; returns `out`. */
 const char *text_quote(char *out, size_t n_out, const void *p, size_t n);
 
+/* Ranges of bytes [from, to) of a text, in order. Sticky as struct text. Zero is a valid start. */
+struct text_spans {
+    struct text_span {
+        size_t from, to;
+    } *span; /* owned; [n] */
+    size_t n, cap;
+    bool failed;
+};
+void text_spans_add(struct text_spans *s, size_t from, size_t to); /* nothing when it is empty */
+void text_spans_release(struct text_spans *s);
+
+/* Bytes of white space (as Python's str.isspace has it) at the start of p[0..n), and at its end. */
+size_t text_blank_front(const void *p, size_t n);
+size_t text_blank_end(const void *p, size_t n);
+
 /*
  * Decode one code point from p[0..n). Returns the bytes used (1..4) and sets *cp; for an invalid,
  * overlong, surrogate or cut sequence returns 0. n must be > 0.

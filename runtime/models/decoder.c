@@ -133,8 +133,10 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
         return in;
     in.mask = input_window_mask(b->in, b->g, b->f);
     in.rope.base = b->m->hp.rope_base_window;
-    if (d->window_unscaled)
-        in.rope.freq_scale = 1;
+    if (d->window_unscaled) {
+        in.rope.freq_scale = in.rope.attn_factor = 1;
+        in.rope.ext_factor = 0;
+    }
     return in;
 }
 

@@ -62,7 +62,7 @@ struct decoder {
     uint32_t no_rope_step;   /* every such layer does without positions; 0: none does */
     bool rope_windows_only;  /* layers that see everything do without positions */
     bool norm_after_rope;
-    bool window_unscaled;    /* layers with a window rotate without RoPE's scaling factor */
+    bool window_unscaled;    /* layers with a window rotate without RoPE's scaling, of whatever type */
     bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
 };
 

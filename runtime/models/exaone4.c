@@ -1,6 +1,7 @@
 /*
- * exaone4: EXAONE 4.0 without windows (1.2B). Norms come after attention and feed-forward network, and
- * one of each head of Q and K before RoPE. Source: arXiv:2507.11407.
+ * exaone4: EXAONE 4.0. Norms come after attention and feed-forward network, and one of each head of Q and
+ * K before RoPE. In the 32B model three of four layers see a window; the others do not rotate.
+ * Source: arXiv:2507.11407.
  */
 #include "runtime/models/decoder.h"
 
@@ -19,20 +20,24 @@ static const struct arch_tensor tensors[] = {
 };
 /* clang-format on */
 
-/* The 32B model has windows and no positions in its full layers, whether its keys say so or not. */
-static enum status check(const struct hparams *hp, const struct gguf *g, struct err *e)
+/* The 32B model has windows whether its keys say so or not. */
+static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
 {
-    if (hp->n_layer == 64)
-        return err_set(e, ST_UNSUPPORTED,
-                       "key 'exaone4.block_count' is 64: the sliding windows of EXAONE 4.0 32B "
-                       "are not supported yet");
-    return decoder_refuse(g, "attention.sliding_window", "sliding windows", e);
+    hp->rope_base_window = hp->rope_base;
+    hp->n_window = hp->n_layer == 64 ? 4096 : 0;
+    return hparams_read_window(hp, g, "exaone4", 4, e);
+}
+
+static void build(struct build *b)
+{
+    decoder_build(b, &(struct decoder){.rope_windows_only = b->m->hp.n_window > 0});
 }
 
 const struct arch arch_exaone4 = {
     .name = "exaone4",
     .rope = ROPE_NEOX,
     DECODER_TABLE(tensors),
-    .check = check,
-    .build = decoder_build_plain,
+    .keys = keys,
+    .check = decoder_check_dense,
+    .build = build,
 };

@@ -1,6 +1,7 @@
 /*
- * olmo2: OLMo 2, and OLMo 3 but for its windows. Norms come after attention and feed-forward network;
- * the whole rows of Q and K are normalised before RoPE. Source: arXiv:2501.00656.
+ * olmo2: OLMo 2 and 3. Norms come after attention and feed-forward network; the whole rows of Q and K are
+ * normalised before RoPE. In OLMo 3 three of four layers see a window, and rotate without YaRN.
+ * Source: arXiv:2501.00656.
  */
 #include "runtime/models/decoder.h"
 
@@ -16,16 +17,23 @@ static const struct arch_tensor tensors[] = {
     ROW_NORM("post_ffw_norm", ffn_post_norm, D_EMBD),
 };
 
-static enum status check(const struct hparams *hp, const struct gguf *g, struct err *e)
+/* Without the key no layer has a window. */
+static enum status keys(struct hparams *hp, const struct gguf *g, struct err *e)
 {
-    (void)hp;
-    return decoder_refuse(g, "attention.sliding_window", "sliding windows", e);
+    hp->rope_base_window = hp->rope_base;
+    return hparams_read_window(hp, g, "olmo2", 4, e);
+}
+
+static void build(struct build *b)
+{
+    decoder_build(b, &(struct decoder){.window_unscaled = true});
 }
 
 const struct arch arch_olmo2 = {
     .name = "olmo2",
     .rope = ROPE_NEOX,
     DECODER_TABLE(tensors),
-    .check = check,
-    .build = decoder_build_plain,
+    .keys = keys,
+    .check = decoder_check_dense,
+    .build = build,
 };

@@ -19,6 +19,9 @@ BAD = {
     "seed": ["", "x", "-2", "+", "1.5", "18446744073709551616", "nan"],
     "choice": ["", "x", "F32x", "q4_9"],
     "level": ["0", "3", "x", ""],
+    "bias": ["", "x", "5", "5+", "5-", "+5", "5*2", "5+x", "5+nan", "5+inf", "5--1", "5+-1", "5+1e39", "5 +1", "-5+1", "99999999999+1", "5-infinity"],
+    "breaker": ["", "\\", "a\\q", "\\x", "\\x4", "\\xg0", "a" * 41, "\\n" * 41],
+    "order": ["", "?", "kk", "top_k;top_k", "top_k,top_p", ";", "temperature;"],
 }
 for row in table:
     for cmd in row["commands"]:
@@ -26,7 +29,7 @@ for row in table:
         values = list(BAD.get(row["kind"], []))
         if row["kind"] in ("int", "ints", "level") and row["max"] < 2**31 - 1:
             values.append(str(row["max"] + 1))
-        if row["kind"] in ("int", "ints", "number"):
+        if row["kind"] in ("int", "ints", "number") and row["min"] > -1e30:
             values.append(str(row["min"] - 1))
         if row["kind"] == "number" and row["max"] < 2:
             values.append(str(row["max"] + 0.001))

@@ -507,6 +507,57 @@ static void test_utf8_complete(void **state)
     }
 }
 
+static void test_blanks(void **state)
+{
+    static const struct {
+        const char *s;
+        size_t front, end;
+    } cases[] = {
+        {"", 0, 0},
+        {"a", 0, 0},
+        {" \t\n\v\f\ra\x1c\x1f ", 6, 3},
+        {"   ", 3, 3},
+        {"\xe3\x80\x80\xc2\xa0"
+         "a b\xe2\x80\xa8\xc2\x85",
+         5, 5}, /* U+3000 U+A0, U+2028 U+85 */
+        {"\xe2\x80\x8b"
+         "a\xe2\x80\x8b",
+         0, 0}, /* U+200B is none */
+        {"\x80 a \x80", 0, 0},
+        {" \x80", 1, 0},
+        {"\xa0", 0, 0},              /* half of U+A0 */
+        {"a\xe3\x80\x80\x80", 0, 0}, /* one byte too many */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t n = strlen(cases[i].s);
+        assert_int_equal(text_blank_front(cases[i].s, n), cases[i].front);
+        assert_int_equal(text_blank_end(cases[i].s, n), cases[i].end);
+    }
+}
+
+static void test_spans(void **state)
+{
+    struct text_spans s = {0};
+
+    (void)state;
+    text_spans_add(&s, 3, 3);
+    assert_int_equal(s.n, 0);
+    for (size_t i = 0; i < 100; i++)
+        text_spans_add(&s, 2 * i, 2 * i + 1);
+    assert_int_equal(s.n, 100);
+    assert_true(s.span[99].from == 198 && s.span[99].to == 199 && !s.failed);
+    text_spans_release(&s);
+    mem_fail_at(1);
+    text_spans_add(&s, 0, 1);
+    mem_fail_at(0);
+    assert_true(s.failed && s.n == 0);
+    text_spans_add(&s, 0, 1); /* sticky */
+    assert_int_equal(s.n, 0);
+    text_spans_release(&s);
+}
+
 /* ---- log ---- */
 
 static struct {
@@ -558,6 +609,8 @@ int main(void)
         cmocka_unit_test(test_utf8_decode),
         cmocka_unit_test(test_utf8_encode),
         cmocka_unit_test(test_utf8_complete),
+        cmocka_unit_test(test_blanks),
+        cmocka_unit_test(test_spans),
         cmocka_unit_test(test_log),
     };
 

@@ -16,6 +16,7 @@
 #include "gguf/base/mem.h"
 #include "gguf/base/text.h"
 #include "gguf/reader.h"
+#include "gguf/writer.h"
 
 static const enum gguf_mode modes[] = {GGUF_MMAP, GGUF_READ, GGUF_NO_DATA};
 
@@ -841,6 +842,19 @@ static void split_part(int no, int count, int n_tensors, int key_no, int key_cou
     write_tmp(name, b.p, b.n);
 }
 
+/* Parts 1 and 2 in one file. */
+static void write_joined(const char *name)
+{
+    FILE *f = fopen(tmp_name(name), "wb");
+
+    assert_non_null(f);
+    for (int no = 1; no <= 2; no++) {
+        split_part(no, 3, 3, no - 1, 3, no == 1 ? "test" : NULL, no == 1 ? "t1" : "t2");
+        assert_int_equal(fwrite(b.p, 1, b.n, f), b.n);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
 static void good_set(void)
 {
     split_part(3, 3, 3, 2, 3, NULL, "t3");
@@ -884,9 +898,21 @@ static void test_split(void **state)
         }
         gguf_close(g);
     }
-    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_USAGE);
-    has(e.msg, "part 2 of 3 of a split model; give the first part");
-    has(e.msg, "set-00001-of-00003.gguf");
+    for (size_t m = 0; m < 3; m++) { /* any part stands for the set */
+        if (gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), modes[m], &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(g->n_tensors, 3);
+        has(g->files[0].path, "set-00001-of-00003.gguf");
+        gguf_close(g);
+    }
+    unlink(tmp_name("set-00001-of-00003.gguf"));
+    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_IO);
+    has(e.msg, "part 2 of 3 of a split model: cannot open");
+    has(e.msg, "set-00001-of-00003.gguf': No such file");
+    split_part(1, 3, 3, 1, 3, "test", "t1");
+    assert_int_equal(gguf_open(&g, tmp_name("set-00002-of-00003.gguf"), GGUF_MMAP, &e), ST_MODEL);
+    has(e.msg, "set-00001-of-00003.gguf' is not the first part");
+    good_set();
 
     unlink(tmp_name("set-00002-of-00003.gguf"));
     set_refused(ST_IO, "part 2 of 3: cannot open", "set-00002-of-00003.gguf': No such file");
@@ -924,6 +950,13 @@ static void test_split(void **state)
     assert_int_equal(gguf_open(&g, tmp_path, GGUF_MMAP, &e), ST_USAGE);
     has(e.msg, "whose name ends in '-00001-of-00003.gguf'");
 
+    /* parts one behind the other in one file */
+    write_joined("joined.gguf");
+    for (size_t m = 0; m < 3; m++) {
+        assert_int_equal(gguf_open(&g, tmp_name("joined.gguf"), modes[m], &e), ST_MODEL);
+        has(e.msg, "joined into one file: part 1 of 3 ends at byte");
+    }
+
     /* a whole file may be called like a part */
     small_file(&b);
     write_tmp("set-00002-of-00003.gguf", b.p, b.n);
@@ -953,6 +986,107 @@ static void test_split_golden(void **state)
         assert_true(v == (float)i);
     }
     gguf_close(g);
+}
+
+/* ---- overrides ---- */
+
+static void override_numbers(struct gguf *g)
+{
+    static const struct {
+        enum gguf_type type;
+        const char *fits[2], *too_far[2];
+    } ints[] = {
+        {GGUF_U8, {"0", "255"}, {"-1", "256"}},
+        {GGUF_I8, {"-128", "127"}, {"-129", "128"}},
+        {GGUF_U16, {"0", "65535"}, {"-1", "65536"}},
+        {GGUF_I16, {"-32768", "32767"}, {"-32769", "32768"}},
+        {GGUF_U32, {"0", "4294967295"}, {"-1", "4294967296"}},
+        {GGUF_I32, {"-2147483648", "2147483647"}, {"-2147483649", "2147483648"}},
+        {GGUF_U64, {"0", "9223372036854775807"}, {"-1", "9223372036854775808"}},
+        {GGUF_I64,
+         {"-9223372036854775808", "9223372036854775807"},
+         {"-9223372036854775809", "9223372036854775808"}},
+    };
+    struct err e = {0};
+    char text[80];
+
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++) {
+        for (int k = 0; k < 2; k++) {
+            struct text t = {0};
+            snprintf(text, sizeof text, "n.%s=int:%s", gguf_type_name(ints[i].type),
+                     ints[i].fits[k]);
+            if (gguf_override(g, text, &e))
+                fail_msg("%s: %s", text, e.msg);
+            snprintf(text, sizeof text, "n.%s", gguf_type_name(ints[i].type));
+            assert_int_equal(gguf_find(g, text)->type, ints[i].type);
+            assert_true(gguf_find(g, text)->overridden);
+            gguf_kv_print(&t, gguf_find(g, text), 1);
+            assert_string_equal(t.p, ints[i].fits[k]);
+            text_release(&t);
+            snprintf(text, sizeof text, "n.%s=int:%s", gguf_type_name(ints[i].type),
+                     ints[i].too_far[k]);
+            assert_int_equal(gguf_override(g, text, &e), ST_USAGE);
+        }
+    }
+}
+
+static void test_override(void **state)
+{
+    struct gguf_writer *w = gguf_writer_new();
+    struct gguf_str s = {0};
+    struct gguf *g;
+    struct err e = {0};
+    const uint64_t zero = 0;
+    void *data;
+    size_t n;
+
+    (void)state;
+    gguf_put_str(w, "general.architecture", "test");
+    for (int t = 0; t < GGUF_TYPE_COUNT; t++) {
+        char key[16];
+        struct gguf_kv kv = {.key = key,
+                             .type = (enum gguf_type)t,
+                             .elem = (enum gguf_type)t,
+                             .n = 1,
+                             .raw = &zero,
+                             .n_raw = gguf_type_size((enum gguf_type)t)};
+        snprintf(key, sizeof key, "n.%s", gguf_type_name((enum gguf_type)t));
+        if (kv.n_raw)
+            gguf_put_kv(w, &kv);
+    }
+    assert_int_equal(gguf_write_memory(w, &data, &n, &e), ST_OK);
+    assert_int_equal(gguf_open_memory(&g, data, n, "test", &e), ST_OK);
+    override_numbers(g);
+
+    /* many new keys; each is found, and so are those of the file */
+    for (int i = 0; i < 300; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "new.key%d=str:value %d", i, i);
+        assert_int_equal(gguf_override(g, text, &e), ST_OK);
+    }
+    for (int i = 0; i < 300; i++) {
+        char key[64], value[64];
+        snprintf(key, sizeof key, "new.key%d", i);
+        snprintf(value, sizeof value, "value %d", i);
+        assert_int_equal(gguf_get_str(g, key, true, &s, &e), ST_OK);
+        assert_int_equal(s.n, strlen(value));
+        assert_memory_equal(s.p, value, s.n);
+    }
+    assert_int_equal(gguf_get_str(g, "general.architecture", true, &s, &e), ST_OK);
+    assert_memory_equal(s.p, "test", 4);
+
+    /* memory that is short leaves a file that can be closed and read */
+    for (uint64_t k = 1; k < 4; k++) {
+        mem_fail_at(k);
+        gguf_override(g, "general.architecture=str:other", &e);
+        mem_fail_at(k);
+        gguf_override(g, "one.more=int:1", &e);
+        mem_fail_at(0);
+        assert_non_null(gguf_find(g, "general.architecture"));
+    }
+    gguf_close(g);
+    gguf_writer_free(w);
+    mem_free(data);
 }
 
 /* ---- failures of the machine, random damage ---- */
@@ -1048,7 +1182,8 @@ int main(void)
         cmocka_unit_test(test_many_tensors),    cmocka_unit_test(test_look_alikes),
         cmocka_unit_test(test_not_files),       cmocka_unit_test(test_odd_path),
         cmocka_unit_test(test_split),           cmocka_unit_test(test_split_golden),
-        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_override),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_random_damage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

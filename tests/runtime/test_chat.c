@@ -1,6 +1,7 @@
 /*
- * Templates as published with models, and damaged ones. What a template should render to was
- * written down by hand from the template.
+ * Templates as published with models, and damaged ones: what they should render to was written down
+ * by hand. Templates of every family, rendered by Jinja: tests/data/chat/golden.json, made by
+ * scripts/make-golden-chat.
  */
 #include "tests/unit.h"
 
@@ -9,6 +10,7 @@
 #include "gguf/base/mem.h"
 #include "gguf/writer.h"
 #include "runtime/chat.h"
+#include "tests/util_json.h"
 
 #define PLAIN                                                                                      \
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "                   \
@@ -38,7 +40,7 @@ static void expect(const char *template, const char *system)
 
     assert_int_equal(chat_recognise(&c, template, strlen(template), &e), ST_OK);
     assert_string_equal(chat_family_name(c.family), "chatml");
-    assert_int_equal(chat_render(&c, talk, 3, true, &t, &e), ST_OK);
+    assert_int_equal(chat_render(&c, talk, 3, true, &t, NULL, &e), ST_OK);
     assert_int_equal(t.n, n_system + sizeof talk_chatml - 1);
     assert_memory_equal(t.p, system, n_system);
     assert_memory_equal(t.p + n_system, talk_chatml, sizeof talk_chatml - 1);
@@ -53,6 +55,7 @@ static void test_recognised(void **state)
     expect(PLAIN "\n", "");
     expect(WITH_SYSTEM, "<|im_start|>system\nYou are nice.\nIt's true<|im_end|>\n");
     /* other spellings of the same */
+    expect("{#- from (\"{{\") -#}\n" PLAIN "{# end #}\n", "");
     expect("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
            "{% endif %}{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
            "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
@@ -92,7 +95,12 @@ static void test_refused(void **state)
         "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
         "message['content'] + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}"
         "{{ '<|im_start|>assistant\n' }}{% endif %}", /* no newline after a message */
-        "{# c #}" PLAIN,
+        "{# c " PLAIN,
+        PLAIN "{% endif %}",
+        "{% else %}" PLAIN,
+        "{% set x %}" PLAIN,
+        "{{ (a }}" PLAIN,
+        "{{ a) }}" PLAIN,
         "{{ '\1for message in messages\2' }}",
         "{{",
         "{%",
@@ -143,7 +151,7 @@ static void test_system_message_replaces_default(void **state)
 
     (void)state;
     assert_int_equal(chat_recognise(&c, WITH_SYSTEM, sizeof WITH_SYSTEM - 1, &e), ST_OK);
-    assert_int_equal(chat_render(&c, m, 2, false, &t, &e), ST_OK);
+    assert_int_equal(chat_render(&c, m, 2, false, &t, NULL, &e), ST_OK);
     assert_string_equal(t.p, "<|im_start|>system\nBe brief<|im_end|>\n"
                              "<|im_start|>user\nHi<|im_end|>\n");
     text_release(&t);
@@ -185,12 +193,119 @@ static void test_find(void **state)
     find(PLAIN, "", ST_USAGE, "chatml");
 }
 
+/* ---- golden renderings ---- */
+
+enum { MAX_TALK = 8 };
+
+struct talk {
+    struct text role[MAX_TALK], content[MAX_TALK];
+    struct chat_message m[MAX_TALK];
+    size_t n;
+};
+
+static void read_talk(struct json *j, struct talk *t)
+{
+    t->n = 0;
+    json_begin(j);
+    while (json_item(j)) {
+        size_t i = t->n++;
+        assert_true(i < MAX_TALK);
+        json_begin(j);
+        json_item(j);
+        json_str(j, &t->role[i]);
+        json_item(j);
+        json_str(j, &t->content[i]);
+        assert_false(json_item(j));
+        t->m[i] = (struct chat_message){t->role[i].p, t->content[i].p ? t->content[i].p : "",
+                                        t->content[i].n};
+    }
+}
+
+static void expect_rendering(const struct chat *c, const char *what, const struct talk *t,
+                             bool generate, const struct text *want)
+{
+    struct text got = {0};
+    struct text_spans spans = {0};
+    struct err e = {0};
+    size_t n_content = 0, n_spans = 0;
+
+    if (chat_render(c, t->m, t->n, generate, &got, &spans, &e))
+        fail_msg("%s: %s", what, e.msg);
+    if (got.n != want->n || memcmp(got.p ? got.p : "", want->p, want->n) != 0)
+        fail_msg("%s: got\n%s\nexpected\n%s", what, got.p, want->p);
+    for (size_t i = 0; i < spans.n; i++) {
+        assert_true(spans.span[i].to <= got.n);
+        assert_true(i == 0 || spans.span[i - 1].to <= spans.span[i].from);
+        n_spans += spans.span[i].to - spans.span[i].from;
+    }
+    for (size_t i = 0; i < t->n; i++)
+        n_content += t->m[i].n_content;
+    assert_true(n_spans <= n_content + c->system.n); /* stripping makes it less */
+    text_spans_release(&spans);
+    text_release(&got);
+}
+
+static void test_golden(void **state)
+{
+    struct json j = json_open(getenv("GGRUN_TEST_DATA"), "chat/golden.json");
+    struct text name = {0}, template = {0}, bos = {0}, eos = {0}, want = {0};
+    struct talk t = {0};
+    struct err e = {0};
+    int n_cases = 0;
+
+    (void)state;
+    json_begin(&j);
+    while (json_item(&j)) {
+        struct chat c;
+        struct text *const fields[] = {&name, &template, &bos, &eos};
+        json_begin(&j);
+        for (int i = 0; i < 4; i++) {
+            json_item(&j);
+            json_str(&j, fields[i]);
+        }
+        if (chat_recognise(&c, template.p, template.n, &e))
+            fail_msg("%s: %s\n%s", name.p, e.msg, template.p);
+        if (strcmp(chat_family_name(c.family), name.p) != 0)
+            fail_msg("taken for %s: %s", chat_family_name(c.family), template.p);
+        assert_int_equal(c.wants_bos, strstr(template.p, "bos_token") != NULL);
+        c.bos = (struct gguf_str){bos.p, bos.n};
+        c.eos = (struct gguf_str){eos.p, eos.n};
+        json_item(&j);
+        json_begin(&j);
+        for (; json_item(&j); n_cases++) {
+            bool generate;
+            json_begin(&j);
+            json_item(&j);
+            generate = json_int(&j) != 0;
+            json_item(&j);
+            read_talk(&j, &t);
+            json_item(&j);
+            json_str(&j, &want);
+            assert_false(json_item(&j));
+            expect_rendering(&c, name.p, &t, generate, &want);
+        }
+        assert_false(json_item(&j));
+        chat_release(&c);
+    }
+    assert_true(n_cases > 300);
+    for (size_t i = 0; i < MAX_TALK; i++) {
+        text_release(&t.role[i]);
+        text_release(&t.content[i]);
+    }
+    text_release(&name);
+    text_release(&template);
+    text_release(&bos);
+    text_release(&eos);
+    text_release(&want);
+    json_close(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recognised),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_changed_byte), cmocka_unit_test(test_system_message_replaces_default),
-        cmocka_unit_test(test_find),
+        cmocka_unit_test(test_find),         cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);

@@ -57,7 +57,9 @@ static void known_cuts(void **state)
     (void)state;
     expect("gpt-2", "Hello  world's 123abc!?\n\n x ", "Hello| | world|'s| 123|abc|!?|\n\n| x| ");
     expect("gpt-2", "a\n\nb", "a|\n|\n|b");
-    expect("default", "IT'S it's", "IT|'|S| it|'s");
+    expect("gpt-2", "IT'S it's", "IT|'|S| it|'s");
+    expect("default", "IT'S it's", "IT|'|S| it|'|s");
+    expect("default", "x1234 ==>y", "x|123|4| |==>|y");
     expect("llama-bpe", "IT'S 12345\n\n  x.\n\ny", "IT|'S| |123|45|\n\n| | x|.\n\n|y");
     expect("llama3", "\tx  \n \n z", "\tx|  \n \n| z");
     expect("qwen2",
@@ -74,6 +76,28 @@ static void known_cuts(void **state)
     expect("deepseek-v3", "na\xc3\xafve x#tag", "na\xc3\xafve| x|#tag");
     expect("gpt-4o", "camelCase's HTTPServer//\n", "camel|Case's| HTTPServer|//\n");
     expect("tekken", "camelCase 12", "camel|Case| |1|2");
+    expect("tiny_aya", "1234567 1234abc  1234_ x12", "1|234|567| |123|4|abc| | |123|4|_| x|12");
+    expect("afmoe", "1234567x1234 12", "1|234|567|x|1|234| |12");
+    expect("superbpe", "so many words 1234567 ok", "so many words |1|234|567| ok");
+    expect("superbpe",
+           "\xc2\xbd"
+           "1234\xc2\xbd"
+           "567\xc2\xbd"
+           "89 12\xc2\xbd 123",
+           "\xc2\xbd"
+           "1|234\xc2\xbd|567\xc2\xbd"
+           "89| |12\xc2\xbd| |123");
+    expect("kimi-k2", "aB \xe6\xbc\xa2\xe6\xbc\xa2xyz \xe3\x81\x8b's 1234",
+           "a|B| |\xe6\xbc\xa2\xe6\xbc\xa2|xyz| \xe3\x81\x8b's| |123|4");
+    expect("jais-2", "x       y", "x|    |  | y");  /* 7: one stays with the word */
+    expect("jais-2", "x   \n    ", "x|   \n|    "); /* up to the line break, then the end */
+    expect("jais-2", "x\t\t\t\t\t\t\t7", "x|\t\t\t\t|\t\t|\t|7");
+    expect("spark2_5", "1234.\n\nx", "1|2|3|4|.|\n|\n|x");
+    expect("ufakzeka", "it's'S", "it|'s|'S");
+    expect("exaone-moe", "two words, and more.\n\nx", "two words|,| and more|.\n|\n|x");
+    expect("chameleon", "a<sentinel:12>IMGIMGABZ      x9!",
+           "a|<|sentinel|:|1|2|>|IMGIMGABZ|    |  |x|9|!");
+    expect("youtu", "12\xea\xb0\x80x\xe3\x80\x81y", "1|2|\xea\xb0\x80|x|\xe3\x80\x81|y");
     expect("bloom", "ab,cd (x)", "ab|,|cd| (|x|)");
     assert_null(pretok_rule_find("gpt-2x", 6, &(const char *){0}));
     assert_null(pretok_rule_find("", 0, &(const char *){0}));
@@ -155,7 +179,9 @@ static void long_runs(void **state)
                                        "\xe3\x80\x80",
                                        "'s",
                                        "\x01",
-                                       "aB"};
+                                       "aB",
+                                       "\xe3\x81\x8b",
+                                       "<sentinel:1"};
     static const struct pretok_limits interpreted = {100000, 32, 64 << 10, 0};
     const size_t n_bytes = SLOW ? 20000 : 200000;
     struct rlimit old, small;

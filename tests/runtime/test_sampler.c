@@ -100,7 +100,13 @@ static struct sampler *make(const struct sampler_options *o, int n_vocab)
 
 static struct sampler_options plain(void) /* everything off */
 {
-    return (struct sampler_options){.temp = 1, .top_p = 1, .repeat_penalty = 1};
+    struct sampler_options o;
+
+    sampler_defaults(&o);
+    o.temp = o.top_p = 1;
+    o.top_k = 0;
+    o.min_p = 0;
+    return o;
 }
 
 static int32_t sample(struct sampler *s, const float *logits)
@@ -446,6 +452,7 @@ static void test_out_of_memory(void **state)
     struct err e;
 
     (void)state;
+    o.repeat_penalty = 2;
     for (uint64_t n = 1;; n++) {
         struct sampler *s;
         enum status st;

@@ -17,8 +17,8 @@
 
 #define KEY(name) "tokenizer.ggml." name
 
-static char tiny_path[1024], small_path[1024], tokens_folder[1024];
-static const char *const both_lists[2] = {"texts.json", "mixed.json"};
+static char tiny_path[1024], small_path[1024], raw_path[1024], tokens_folder[1024];
+static const char *const all_lists[] = {"texts.json", "mixed.json", "cuts.json", NULL};
 
 static int find_paths(void **state)
 {
@@ -31,6 +31,7 @@ static int find_paths(void **state)
     }
     snprintf(tiny_path, sizeof tiny_path, "%s/cli/ggrun-tiny-q8_0.gguf", source);
     snprintf(small_path, sizeof small_path, "%s/tokens/small.gguf", data);
+    snprintf(raw_path, sizeof raw_path, "%s/tokens/raw.gguf", data);
     snprintf(tokens_folder, sizeof tokens_folder, "%s/tokens", data);
     return 0;
 }
@@ -85,18 +86,18 @@ static struct gguf_str str(const char *s)
 
 /*
  * A byte-level vocabulary in which every byte has a token, with a few merges: 256 characters, then
- * the words, then one control and two user-defined tokens.
+ * the words, then one control and three user-defined tokens.
  */
 static struct loaded byte_complete(const char *pre)
 {
     static char chars[256][3];
     static const char *const more[] = {"th",      "the", "aa",     "aaaa", "\xc4\xa0\xc4\xa0",
-                                       "<|end|>", "  ",  "<tool>", "zq"};
+                                       "<|end|>", "  ",  "<tool>", "zq",   "<|usr|>"};
     static const struct gguf_str merge[] = {
         {"t h", 3}, {"th e", 4}, {"a a", 3}, {"aa aa", 5}, {"\xc4\xa0 \xc4\xa0", 5}};
     struct gguf_writer *w = gguf_writer_new();
-    struct gguf_str s[256 + 9];
-    int32_t type[256 + 9];
+    struct gguf_str s[256 + 10];
+    int32_t type[256 + 10];
     uint32_t other = 256;
 
     for (uint32_t b = 0; b < 256; b++) {
@@ -110,17 +111,33 @@ static struct loaded byte_complete(const char *pre)
         s[b] = (struct gguf_str){chars[b], n};
         type[b] = TOK_NORMAL;
     }
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 10; i++) {
         s[256 + i] = str(more[i]);
         type[256 + i] = i < 5 || i == 8 ? TOK_NORMAL : i == 5 ? TOK_CONTROL : TOK_USER_DEFINED;
     }
     gguf_put_str(w, "general.architecture", "llama");
     gguf_put_str(w, KEY("model"), "gpt2");
     gguf_put_str(w, KEY("pre"), pre);
-    gguf_put_strs(w, KEY("tokens"), s, 256 + 9);
-    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 9);
+    gguf_put_strs(w, KEY("tokens"), s, 256 + 10);
+    gguf_put_arr(w, KEY("token_type"), GGUF_I32, type, 256 + 10);
     gguf_put_strs(w, KEY("merges"), merge, 5);
     return must_load(w);
+}
+
+/* ---- log ---- */
+
+struct log_lines {
+    int n;
+    char last[512];
+};
+
+static void keep_line(void *ctx, enum log_level level, const char *line)
+{
+    struct log_lines *l = ctx;
+
+    (void)level;
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s", line);
 }
 
 /* ---- ids ---- */
@@ -192,9 +209,9 @@ static void small_ids(void **state)
         const struct pretok_rule *r = pretok_rule_at(i);
         char name[64];
 
-        snprintf(name, sizeof name, "small.%s.json", r->names[0]);
+        snprintf(name, sizeof name, "%s.%s.json", r->raw ? "raw" : "small", r->names[0]);
         for (size_t k = 0; r->names[k]; k++) {
-            struct gguf_writer *w = copy_without(small_path, NULL);
+            struct gguf_writer *w = copy_without(r->raw ? raw_path : small_path, NULL);
             struct loaded l;
 
             gguf_put_str(w, KEY("pre"), r->names[k]);
@@ -202,10 +219,151 @@ static void small_ids(void **state)
             assert_string_equal(vocab_pre(l.v), r->names[k]);
             assert_int_equal(vocab_add_bos(l.v), r->add_bos);
             if (k == 0)
-                check_ids(l.v, tokens_folder, both_lists, tokens_folder, name);
+                check_ids(l.v, tokens_folder, all_lists, tokens_folder, name);
             unload(&l);
         }
     }
+}
+
+static void expect_json_ids(const struct vocab *v, const struct text *t, struct json *j,
+                            const char *name)
+{
+    struct tokens got = {0}, want = {0};
+
+    json_ints(j, &want);
+    encode(v, t->p, t->n, ENC_SPECIAL, &got);
+    if (got.n != want.n || memcmp(got.id, want.id, got.n * sizeof *got.id))
+        fail_msg("'%s': other ids than llama.cpp", name);
+    tokens_release(&got);
+    tokens_release(&want);
+}
+
+/* The texts of a list, joined by newlines. */
+static struct text joined(const char *list)
+{
+    struct json j = json_open(tokens_folder, list);
+    struct text all = {0}, t = {0};
+
+    json_begin(&j);
+    while (json_item(&j)) {
+        json_str(&j, &t);
+        if (all.n)
+            text_byte(&all, '\n');
+        text_bytes(&all, t.p, t.n);
+    }
+    json_close(&j);
+    text_release(&t);
+    return all;
+}
+
+/* Names in the table of rules. */
+static int n_rule_names(void)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < pretok_rule_count(); i++)
+        for (size_t k = 0; pretok_rule_at(i)->names[k]; k++)
+            n++;
+    return n;
+}
+
+/*
+ * Every value of tokenizer.ggml.pre that llama.cpp knows loads here, adds BOS where it does, and cuts
+ * texts likewise; there are no others.
+ */
+static void all_names(void **state)
+{
+    struct json j = json_open(tokens_folder, "pre.json");
+    struct text cuts = joined("cuts.json"), name = {0};
+    int n = 0;
+
+    (void)state;
+    json_begin(&j);
+    for (; json_item(&j); n++) {
+        struct gguf_writer *w;
+        struct tokens flags = {0};
+        struct loaded l;
+        struct err e;
+
+        json_begin(&j);
+        json_item(&j), json_str(&j, &name);
+        json_item(&j), json_ints(&j, &flags);
+        json_item(&j);
+        w = copy_without(flags.id[1] ? raw_path : small_path, NULL);
+        gguf_put_str(w, KEY("pre"), name.p);
+        if (load_written(w, &l, &e))
+            fail_msg("'%s': %s", name.p, e.msg);
+        assert_string_equal(vocab_pre(l.v), name.p);
+        assert_int_equal(vocab_add_bos(l.v), flags.id[0]);
+        if (!json_null(&j))
+            expect_json_ids(l.v, &cuts, &j, name.p);
+        assert_false(json_item(&j));
+        unload(&l);
+        tokens_release(&flags);
+    }
+    assert_int_equal(n, n_rule_names());
+    json_close(&j);
+    text_release(&cuts);
+    text_release(&name);
+}
+
+/* docs/tokenizers.md has one line for each rule, and none of others. */
+static void documented_names(void **state)
+{
+    char path[1200];
+    struct text doc = {0}, row = {0};
+    FILE *f;
+    size_t n_rows = 0;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/docs/tokenizers.md", getenv("GGRUN_SOURCE_DIR"));
+    f = fopen(path, "rb");
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        text_byte(&doc, (char)c);
+    fclose(f);
+    for (const char *p = strstr(doc.p, "## Pre-tokenizers"); (p = strstr(p, "\n| `")); p++)
+        n_rows++;
+    assert_int_equal(n_rows, pretok_rule_count());
+    for (size_t i = 0; i < n_rows; i++) {
+        const struct pretok_rule *r = pretok_rule_at(i);
+
+        text_clear(&row);
+        text_str(&row, "\n|");
+        for (size_t k = 0; r->names[k]; k++)
+            text_addf(&row, "%s `%s`", k ? "," : "", r->names[k]);
+        text_addf(&row, " | %s%s%s |\n", r->add_bos ? "adds BOS" : "",
+                  r->add_bos && (r->ignore_merges || r->raw) ? ", " : "",
+                  r->ignore_merges ? "whole words"
+                  : r->raw         ? "pieces"
+                                   : "");
+        if (!strstr(doc.p, row.p))
+            fail_msg("docs/tokenizers.md lacks the line '%s'", row.p + 1);
+    }
+    text_release(&doc);
+    text_release(&row);
+}
+
+/* Gemma 4: the model's name is enough, and BOS is added whatever the file says. */
+static void gemma4(void **state)
+{
+    struct log_lines log = {0};
+    struct gguf_writer *w = copy_without(raw_path, KEY("pre"));
+    struct loaded l;
+
+    (void)state;
+    gguf_put_str(w, KEY("model"), "gemma4");
+    gguf_put_bool(w, KEY("add_bos_token"), false);
+    log_set_sink(keep_line, &log, LOG_WARN);
+    l = must_load(w);
+    log_set_sink(NULL, NULL, LOG_WARN);
+    assert_int_equal(log.n, 1);
+    assert_non_null(strstr(log.last, "'tokenizer.ggml.add_bos_token' is false"));
+    assert_string_equal(vocab_pre(l.v), "gemma4");
+    assert_string_equal(vocab_kind(l.v), "bpe");
+    assert_true(vocab_add_bos(l.v));
+    check_ids(l.v, tokens_folder, all_lists, tokens_folder, "raw.gemma4.json");
+    unload(&l);
 }
 
 /* ---- flags and facts ---- */
@@ -405,7 +563,7 @@ static void random_text(uint64_t *rnd, struct text *t)
 
 static void round_trips(void **state)
 {
-    struct loaded l[3];
+    struct loaded l[4];
     struct text t = {0};
     uint64_t rnd = 4;
 
@@ -413,7 +571,8 @@ static void round_trips(void **state)
     l[0] = load_file(tiny_path);
     l[1] = byte_complete("gpt-2");
     l[2] = byte_complete("llama-bpe");
-    for (int i = 0; i < 3; i++) {
+    l[3] = load_file(raw_path);
+    for (int i = 0; i < 4; i++) {
         for (int b = 0; b < 256; b++) {
             char c = (char)b;
 
@@ -635,23 +794,9 @@ static void wrong_values(void **state)
     gguf_put_u32(w = copy_without(tiny_path, NULL), KEY("model"), 7);
     refused(w, ST_MODEL, "'tokenizer.ggml.model'", "u32");
     gguf_put_str(w = copy_without(tiny_path, NULL), KEY("model"), "bert");
-    refused(w, ST_UNSUPPORTED, "'bert'", "'llama', 'gpt2', 'none'");
+    refused(w, ST_UNSUPPORTED, "'bert'", "'llama', 'gpt2', 'gemma4', 'none'");
     gguf_put_str(w = copy_without(small_path, NULL), KEY("pre"), "no such\n");
-    refused(w, ST_UNSUPPORTED, "'no such\\n'", "gpt-2, llama-bpe");
-}
-
-struct log_lines {
-    int n;
-    char last[512];
-};
-
-static void keep_line(void *ctx, enum log_level level, const char *line)
-{
-    struct log_lines *l = ctx;
-
-    (void)level;
-    l->n++;
-    snprintf(l->last, sizeof l->last, "%s", line);
+    refused(w, ST_UNSUPPORTED, "'no such\\n'", "is not known");
 }
 
 /* Odd, but usable: a warning at most. */
@@ -742,6 +887,84 @@ static enum status load_and_use(const struct gguf *g, struct err *e)
     return st;
 }
 
+/* ---- texts that hold the words of others ---- */
+
+/* Ids of a text in which [from, to) is plain, as text for comparison. */
+static void mixed_ids(const struct vocab *v, const char *s, size_t from, size_t to,
+                      struct text *out)
+{
+    struct text_spans plain = {0};
+    struct tokens ids = {0};
+    struct err e = {0};
+
+    text_clear(out);
+    text_spans_add(&plain, from, to);
+    if (vocab_encode_mixed(v, s, strlen(s), &plain, ENC_SPECIAL, &ids, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < ids.n; i++)
+        text_addf(out, "%d ", (int)ids.id[i]);
+    tokens_release(&ids);
+    text_spans_release(&plain);
+}
+
+static bool holds(const struct text *ids, int id)
+{
+    char word[16];
+
+    snprintf(word, sizeof word, "%d ", id);
+    return strstr(ids->p, word) != NULL;
+}
+
+/* 261 is control, 262 to 263 user-defined, 265 user-defined and written like a control token. */
+static void plain_ranges(void **state)
+{
+    static const char s[] = "<|end|>a  <tool><|usr|>b<|end|>";
+    struct loaded l = byte_complete("gpt-2");
+    struct text got = {0}, want = {0};
+    size_t n = sizeof s - 1;
+
+    (void)state;
+    for (size_t from = 0; from <= n; from++) {
+        for (size_t to = from; to <= n; to++) {
+            mixed_ids(l.v, s, from, to, &got);
+            /* a mark is one token when none of its bytes is plain, wherever the range lies */
+            assert_int_equal(holds(&got, 261), from == to || from >= 7 || (to <= n - 7));
+            assert_int_equal(holds(&got, 265), from == to || to <= 16 || from >= 23);
+            assert_true(holds(&got, 262) && holds(&got, 263));
+        }
+    }
+    /* without marks nothing changes */
+    mixed_ids(l.v, "the  aaaa <tool> th", 3, 12, &got);
+    mixed_ids(l.v, "the  aaaa <tool> th", 0, 0, &want);
+    assert_string_equal(got.p, want.p);
+    text_release(&got);
+    text_release(&want);
+    unload(&l);
+}
+
+/* With everything plain, a vocabulary whose special tokens are all control tokens reads a text as
+ * without ENC_SPECIAL. */
+static void all_plain(void **state)
+{
+    static const char s[] = "<s> Once <|im_start|>upon</s><|im_end|> a<unk> time<s>";
+    struct loaded l = load_file(tiny_path);
+    struct text got = {0}, want = {0};
+    struct tokens ids = {0};
+
+    (void)state;
+    encode(l.v, s, sizeof s - 1, 0, &ids);
+    for (size_t i = 0; i < ids.n; i++)
+        text_addf(&want, "%d ", (int)ids.id[i]);
+    mixed_ids(l.v, s, 0, sizeof s - 1, &got);
+    assert_string_equal(got.p, want.p);
+    mixed_ids(l.v, s, 0, 0, &got);
+    assert_string_not_equal(got.p, want.p);
+    tokens_release(&ids);
+    text_release(&got);
+    text_release(&want);
+    unload(&l);
+}
+
 static void out_of_memory(void **state)
 {
     (void)state;
@@ -767,15 +990,28 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiny_ids),          cmocka_unit_test(tiny_samples),
-        cmocka_unit_test(small_ids),         cmocka_unit_test(flags),
-        cmocka_unit_test(whole_words),       cmocka_unit_test(plain_text_makes_no_control_tokens),
-        cmocka_unit_test(end_of_generation), cmocka_unit_test(decoding),
-        cmocka_unit_test(round_trips),       cmocka_unit_test(uncovered_bytes),
-        cmocka_unit_test(long_runs),         cmocka_unit_test(stops_when_asked),
-        cmocka_unit_test(wrong_arrays),      cmocka_unit_test(wrong_values),
-        cmocka_unit_test(odd_files),         cmocka_unit_test(no_tokenizer),
+        cmocka_unit_test(tiny_ids),
+        cmocka_unit_test(tiny_samples),
+        cmocka_unit_test(small_ids),
+        cmocka_unit_test(flags),
+        cmocka_unit_test(all_names),
+        cmocka_unit_test(documented_names),
+        cmocka_unit_test(gemma4),
+        cmocka_unit_test(whole_words),
+        cmocka_unit_test(plain_text_makes_no_control_tokens),
+        cmocka_unit_test(end_of_generation),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(uncovered_bytes),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(wrong_arrays),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(odd_files),
+        cmocka_unit_test(no_tokenizer),
         cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(plain_ranges),
+        cmocka_unit_test(all_plain),
     };
 
     return cmocka_run_group_tests(tests, find_paths, NULL);

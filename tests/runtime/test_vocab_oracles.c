@@ -64,7 +64,7 @@ static bool oracle_path(int i, struct text *path)
 
 static void same_ids(void **state)
 {
-    static const char *const lists[2] = {"texts.json", NULL};
+    static const char *const lists[] = {"texts.json", NULL};
     struct text path = {0}, tokens = {0}, name = {0};
 
     (void)state;

@@ -57,8 +57,8 @@ static inline void encode(const struct vocab *v, const char *p, size_t n, unsign
         fail_msg("%s", e.msg);
 }
 
-/* The texts of one or two lists, with the ids that `ids` has for them; null = not compared. */
-static inline void check_ids(const struct vocab *v, const char *folder, const char *const lists[2],
+/* The texts of lists (NULL at the end), with the ids that `ids` has for them; null = not compared. */
+static inline void check_ids(const struct vocab *v, const char *folder, const char *const *lists,
                              const char *ids_folder, const char *ids)
 {
     struct json want = json_open(ids_folder, ids);
@@ -66,7 +66,7 @@ static inline void check_ids(const struct vocab *v, const char *folder, const ch
     size_t n = 0;
 
     json_begin(&want);
-    for (int i = 0; i < 2 && lists[i]; i++) {
+    for (int i = 0; lists[i]; i++) {
         struct json texts = json_open(folder, lists[i]);
 
         json_begin(&texts);

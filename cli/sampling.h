@@ -1,0 +1,17 @@
+/*
+ * From the options of "Generation" to a sampler that knows the prompt.
+ */
+#ifndef GGRUN_CLI_SAMPLING_H
+#define GGRUN_CLI_SAMPLING_H
+
+#include "cli/setup.h"
+#include "runtime/sampler.h"
+
+/*
+ * A sampler for the model and session of s, behind the tokens of the prompt. --verbose shows its
+ * seed and its chain. ST_USAGE for a --logit-bias whose token is not in the vocabulary.
+ */
+enum status sampling_open(struct sampler **out, const struct setup *s, const struct tokens *prompt,
+                          struct err *e);
+
+#endif
