@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-ggrun = sys.argv[1]
+ggrun = os.path.abspath(sys.argv[1])
 source = os.environ.get("GGRUN_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 tiny = os.path.join(source, "cli", "ggrun-tiny-q8_0.gguf")
 tmp = tempfile.mkdtemp(dir=os.environ.get("GGRUN_TEST_TMP"))
