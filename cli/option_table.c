@@ -154,6 +154,8 @@ const struct option_row option_rows[] = {
     {"-ctv --cache-type-v", KIND_CHOICE, AT(type_v), 0, 0, "f16|f32|bf16|q8_0|q4_0", COMPUTE, G_CONTEXT,
      "type of the values in the KV cache [f16]"},
 
+    {"-fa --flash-attn", KIND_CHOICE, AT(flash_attn), 0, 0, "auto|on|off", COMPUTE, G_COMPUTE,
+     "attention in one step, or (off) with all its scores in memory; auto: where the devices can [auto]"},
     {"-t --threads", KIND_INT, AT(n_threads), 1, 1024, "N", RUN | LOGITS, G_COMPUTE,
      "CPU threads [the cores that this process may use]"},
     {"-tb --threads-batch", KIND_INT, AT(n_threads_batch), 1, 1024, "N", COMPUTE, G_COMPUTE,

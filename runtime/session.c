@@ -75,6 +75,20 @@ static enum status check_kv_type(const char *flag, enum dtype t, uint32_t n_head
     return ST_OK;
 }
 
+/* Without flash attention values are read across blocks. */
+static enum status check_kv_attn(const struct session_options *o, const struct hparams *hp,
+                                 struct err *e)
+{
+    bool latent = hp->latent.n_kv_lora != 0; /* values are part of the keys */
+    enum dtype t = latent ? o->type_k : o->type_v;
+    const char *flag = latent ? "-ctk" : "-ctv";
+
+    if (!o->no_flash_attn || !dtype_quantised(t))
+        return ST_OK;
+    return err_set(e, ST_USAGE, "%s '%s' needs flash attention; try -fa on, or %s f16", flag,
+                   dtype_name(t), flag);
+}
+
 static enum status check_kv_types(const struct session_options *o, const struct hparams *hp,
                                   struct err *e)
 {
@@ -84,7 +98,7 @@ static enum status check_kv_types(const struct session_options *o, const struct 
         st = check_kv_type("-ctk", o->type_k, hp->n_embd_head_v, e);
     else if (!st)
         st = check_kv_type("-ctv", o->type_v, hp->n_embd_head_v, e);
-    return st;
+    return st ? st : check_kv_attn(o, hp, e);
 }
 
 /* Does the type, or its scale, end at 65504? */
@@ -134,7 +148,12 @@ static uint32_t outputs_max(const struct session *s)
 static enum status build_graph(const struct session *s, struct ready *r,
                                const struct reuse_facts *f, struct err *e)
 {
-    struct build b = {.g = &r->g, .m = s->m, .kv = &s->kv, .f = f, .in = &r->in};
+    struct build b = {.g = &r->g,
+                      .m = s->m,
+                      .kv = &s->kv,
+                      .f = f,
+                      .in = &r->in,
+                      .no_flash_attn = s->opt.no_flash_attn};
 
     r->valid = false;
     r->in.n = 0;

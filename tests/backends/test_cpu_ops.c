@@ -189,6 +189,60 @@ static void test_mul_mat_planes(void **state)
         }
 }
 
+/* Weights with their rows innermost, a few of many bytes apart, as values lie in a cache. */
+static void test_mul_mat_turned(void **state)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    static const int depths[] = {1, 5, 64, 770, 1600};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 15; i++) {
+        struct tensor *w = fx_random(fx_tensor(types[i % 3], 80, depths[i / 3], 1, 1, 8), 1);
+        struct tensor *x = fx_random(fx_tensor(DT_F32, depths[i / 3], 33, 1, 1, 4), 1), *y, *z;
+
+        w = fx_op(OP_TRANSPOSE, NULL, 0, part(w, 0, depths[i / 3]), NULL, NULL, NULL);
+        y = mul_mat(w, x);
+        check(y, 400);
+        check_threads(y);
+        check_parts(w, x, y);
+        z = mul_mat(fx_op(OP_CONT, NULL, 0, w, NULL, NULL, NULL), x); /* the usual way round */
+        fx_run(dev, z->src[0], 0);
+        fx_run(dev, z, 0);
+        assert_memory_equal(z->data, y->data, tensor_bytes(y));
+        fx_end();
+    }
+}
+
+/* Heads of a group share a plane: the same bits for tokens together and alone. */
+static void test_mul_mat_groups(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 4; i++) {
+        struct tensor *w = fx_random(fx_tensor(DT_F16, 96, 40, 2, 1, 0), 1), *y, *one;
+        struct tensor *x;
+
+        x = fx_random(
+            fx_tensor(DT_F32, 96, i / 2 ? 6 : 7, i / 2 ? 7 : 6, 2, 4 * (size_t)(i % 2)), 1);
+        if (i / 2) /* heads of a token together, as queries come */
+            x = fx_op(OP_PERMUTE, (int32_t[]){0, 2, 1, 3}, 16, x, NULL, NULL, NULL);
+        y = mul_mat(w, x);
+        check(y, 64);
+        check_threads(y);
+        for (int64_t t = 0; t < x->ne[1]; t++) {
+            one = mul_mat(w, part(x, t, 1));
+            fx_run(dev, one, 0);
+            for (int64_t h = 0; h < x->ne[2] * x->ne[3]; h++)
+                assert_memory_equal((float *)one->data + h * 40,
+                                    (float *)y->data + (h * x->ne[1] + t) * 40, 160);
+        }
+        fx_end();
+    }
+}
+
 /* NaN and infinities stay in their row and column; large values do not overflow on the way. */
 static void test_mul_mat_extremes(void **state)
 {
@@ -383,7 +437,8 @@ static void test_clamp_soft_max(void **state)
         fx_random(x, i % 3 == 0 ? 1 : i % 3 == 1 ? 30 : 3e38f);
         y = fx_op(OP_CLAMP, &(struct param_clamp){-0.5f, 8}, 8, x, NULL, NULL, NULL);
         check(y, 0);
-        y = fx_op(OP_SOFT_MAX, NULL, 0, x, NULL, NULL, NULL);
+        y = fx_op(OP_SOFT_MAX, &(struct param_attn){.scale = 1}, sizeof(struct param_attn), x, NULL,
+                  NULL, NULL);
         check(y, 4);
         check_threads(y);
         fx_end();
@@ -798,22 +853,40 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
 /* Bits of `how`: a softcap, ALiBi, sinks. */
 enum { CAP = 1, ALIBI = 2, SINKS = 4, N_HOW = 8 };
 
+static struct param_attn attn_params(int how, float scale)
+{
+    return (struct param_attn){.scale = scale,
+                               .softcap = how & CAP ? 0.75f : 0.0f,
+                               .max_bias = how & ALIBI ? 8.0f : 0.0f};
+}
+
+/* Below, among and above the scores, none at all; NULL where not asked for. */
+static struct tensor *attn_sinks(int how, int64_t n_head)
+{
+    struct tensor *t = how & SINKS ? fx_tensor(DT_F32, n_head, 1, 1, 1, 0) : NULL;
+
+    for (int64_t h = 0; t && h < n_head; h++)
+        *fx_f32(t, h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
+    return t;
+}
+
 static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
                            struct tensor *mask, int how)
 {
-    struct param_flash_attn p = {.scale = 1 / sqrtf((float)q->ne[0]),
-                                 .softcap = how & CAP ? 0.75f : 0.0f,
-                                 .max_bias = how & ALIBI ? 8.0f : 0.0f};
+    struct param_attn p = attn_params(how, 1 / sqrtf((float)q->ne[0]));
     struct tensor *t = fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
     struct err e;
 
-    if (how & SINKS) {
-        t->src[4] = fx_tensor(DT_F32, q->ne[1], 1, 1, 1, 0);
-        for (int64_t h = 0; h < q->ne[1]; h++) /* below, among and above the scores, none at all */
-            *fx_f32(t->src[4], h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
-        assert_int_equal(op_shape(t, &e), ST_OK);
-    }
+    t->src[4] = attn_sinks(how, q->ne[1]);
+    assert_int_equal(op_shape(t, &e), ST_OK);
     return t;
+}
+
+static struct tensor *soft_max(struct tensor *x, struct tensor *mask, int how)
+{
+    struct param_attn p = attn_params(how, 0.5f);
+
+    return fx_op(OP_SOFT_MAX, &p, sizeof p, x, mask, attn_sinks(how, x->ne[2]), NULL);
 }
 
 static const struct attn_shape attn_shapes[] = {
@@ -935,6 +1008,102 @@ static void test_attn_masked(void **state)
     }
 }
 
+/* Compute t with its memory over a source's. */
+static void run_over(struct tensor *t, struct tensor *src)
+{
+    t->view_src = t; /* keeps the fixture from poisoning the source */
+    t->data = src->data;
+    fx_run(dev, t, 0);
+}
+
+/* Over the mask, where that has the same layout. */
+static void test_soft_max_over_mask(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int how = 0; how < N_HOW; how++) {
+        struct attn_shape s = {.n_kv = 200, .n_tok = 5, .mask = DT_F32};
+        struct tensor *x = fx_random(fx_tensor(DT_F32, 200, 5, 1, 1, 0), 6), *y, *over;
+        struct tensor *mask = causal_mask(&s), *tight = fx_tensor(DT_F32, 200, 5, 1, 1, 0);
+
+        for (int t = 0; t < 5; t++)
+            memcpy(fx_f32(tight, 0, t), fx_f32(mask, 0, t), 200 * sizeof(float));
+        y = soft_max(x, tight, how);
+        fx_run(dev, y, 0);
+        over = soft_max(x, tight, how);
+        run_over(over, tight);
+        assert_memory_equal(over->data, y->data, tensor_bytes(y));
+        fx_end();
+    }
+}
+
+/* As one step of attention; masked positions behind change nothing, and it may be done in place. */
+static void test_attn_soft_max(void **state)
+{
+    static const int n_kv[] = {1, 7, 64, 200};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 4 * N_HOW; i++) {
+        struct attn_shape s = {.n_kv = n_kv[i / N_HOW], .n_tok = n_kv[i / N_HOW] < 5 ? 1 : 5};
+        struct tensor *x, *y, *wide, *z, *mask;
+
+        s.mask = i % 2 ? DT_F32 : DT_F16;
+        x = fx_random(fx_tensor(DT_F32, s.n_kv, s.n_tok, 6, 1, 4), 6);
+        y = soft_max(x, causal_mask(&s), i % N_HOW);
+        check(y, 8);
+        check_threads(y);
+        wide = fx_random(fx_tensor(DT_F32, s.n_kv + 256, s.n_tok, 6, 1, 0), 6);
+        mask = fx_tensor(DT_F32, s.n_kv + 256, s.n_tok, 1, 1, 0);
+        for (int64_t r = 0; r < 6 * s.n_tok; r++)
+            memcpy((char *)wide->data + (size_t)r * wide->nb[1],
+                   (char *)x->data + (size_t)r * x->nb[1], (size_t)s.n_kv * 4);
+        for (int64_t t = 0; t < s.n_tok; t++)
+            for (int64_t j = 0; j < s.n_kv + 256; j++)
+                *fx_f32(mask, j, t) =
+                    j < s.n_kv ? (float)ref_at(y->src[1], j, t, 0, 0) : -INFINITY;
+        z = soft_max(wide, mask, i % N_HOW);
+        run_over(z, wide);
+        for (int64_t r = 0; r < 6 * s.n_tok; r++)
+            assert_memory_equal((char *)z->data + (size_t)r * z->nb[1],
+                                (char *)y->data + (size_t)r * y->nb[1], (size_t)s.n_kv * 4);
+        fx_end();
+    }
+}
+
+/* As test_attn_masked. */
+static void test_attn_soft_max_masked(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int how = 0; how < N_HOW; how++) {
+        struct tensor *x = fx_random(fx_tensor(DT_F32, 70, 3, 2, 1, 0), 3), *y;
+        struct tensor *mask = fx_tensor(DT_F32, 70, 3, 1, 1, 0);
+
+        for (int j = 0; j < 70; j++) {
+            *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
+            *fx_f32(mask, j, 1) = -INFINITY;
+        }
+        y = soft_max(x, mask, how);
+        check(y, 8);
+        for (int t = 0; t < 3; t++)
+            *fx_f32(x, 60, t) = NAN;
+        if (how & SINKS)
+            *fx_f32(y->src[2], 1, 0) = NAN;
+        fx_run(dev, y, 0);
+        for (int j = 0; j < 70; j++) {
+            assert_true(isfinite(*fx_f32(y, j, 0)) && *fx_f32(y, j, 1) == 0);
+            assert_true(isnan(*fx_f32(y, j, 2)));
+            assert_true(j < 50 || *fx_f32(y, j, 0) == 0);
+            assert_int_equal(isnan(*fx_f32(y, j, 3)) != 0, (how & SINKS) != 0);
+        }
+        fx_end();
+    }
+}
+
 /* ---- the table itself ---- */
 
 /* Every op that computes something is supported and tested above; its kernels have names. */
@@ -1023,6 +1192,8 @@ int main(int argc, char **argv)
         test_mul_mat_types,
         test_mul_mat_tiles,
         test_mul_mat_planes,
+        test_mul_mat_turned,
+        test_mul_mat_groups,
         test_mul_mat_extremes,
         test_far_rows,
         test_add_mul_div,
@@ -1048,12 +1219,17 @@ int main(int argc, char **argv)
         test_attn,
         test_attn_invariance,
         test_attn_masked,
+        test_soft_max_over_mask,
+        test_attn_soft_max,
+        test_attn_soft_max_masked,
     };
     static const char *const names[] = {
         "table",
         "mul_mat_types",
         "mul_mat_tiles",
         "mul_mat_planes",
+        "mul_mat_turned",
+        "mul_mat_groups",
         "mul_mat_extremes",
         "far_rows",
         "add_mul_div",
@@ -1079,6 +1255,9 @@ int main(int argc, char **argv)
         "attn",
         "attn_invariance",
         "attn_masked",
+        "soft_max_over_mask",
+        "attn_soft_max",
+        "attn_soft_max_masked",
     };
     enum { N = sizeof tests / sizeof tests[0] };
     int n_failed = 0;

@@ -189,6 +189,49 @@ static void test_kv_types(void **state)
     tiny_release(&t);
 }
 
+/* Attention in steps: the same bits however tokens are cut, hardly other ones than in one step. */
+static void test_no_flash_attn(void **state)
+{
+    static const enum dtype kinds[] = {DT_F32, DT_F16, DT_BF16};
+    const struct tiny_options to = {.n_embd = 128, .seed = 6}; /* heads of 32 */
+    struct session_options o;
+    struct tiny t;
+    int32_t ids[300];
+
+    (void)state;
+    random_ids(ids, 300, 4);
+    ok(tiny_load(&t, &to, &err));
+    o = tiny_session(&t, 512, 512);
+    for (int i = 0; i < 4; i++) { /* last: keys may be quantised */
+        double err2 = 0, ref2 = 0;
+        float *x, *y;
+
+        o.type_k = i == 3 ? DT_Q8_0 : kinds[i];
+        o.type_v = kinds[i % 3];
+        o.no_flash_attn = false;
+        y = all_logits(&t, &o, ids, 300, 300, NULL);
+        o.no_flash_attn = true;
+        x = all_logits(&t, &o, ids, 300, 300, NULL);
+        check_cuts(&t, o, ids, 300, x);
+        for (int j = 0; j < 300 * N_VOCAB; j++) {
+            err2 += pow((double)x[j] - (double)y[j], 2);
+            ref2 += pow((double)y[j], 2);
+        }
+        assert_true(err2 > 0 && err2 / ref2 < 1e-10);
+        mem_free(x);
+        mem_free(y);
+    }
+    o.type_v = DT_Q8_0;
+    {
+        struct session *s;
+
+        assert_int_equal(session_new(&s, t.m, &o, &err), ST_USAGE);
+        assert_non_null(
+            strstr(err.msg, "-ctv 'q8_0' needs flash attention; try -fa on, or -ctv f16"));
+    }
+    tiny_release(&t);
+}
+
 /* The same for other weights, where a kernel for many columns may be another. */
 static void test_same_bits_quantised(void **state)
 {
@@ -835,6 +878,7 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_same_bits_quantised),
         cmocka_unit_test(test_kv_types),
+        cmocka_unit_test(test_no_flash_attn),
         cmocka_unit_test(test_last_is_last_of_all),
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_decode_1000),
