@@ -310,7 +310,8 @@ static enum status shape_soft_max(struct tensor *t, struct err *e)
     const struct tensor *x = t->src[0], *mask = t->src[1], *sinks = t->src[2];
 
     if (mask && (x->ne[3] != 1 || !is_mask(mask, x->ne[0], x->ne[1])))
-        return bad(t, e, "scores [n_kv, n_tok, n_head] and a mask [n_kv, n_tok] of type f16 or f32");
+        return bad(t, e,
+                   "scores [n_kv, n_tok, n_head] and a mask [n_kv, n_tok] of type f16 or f32");
     if (sinks && !are_sinks(sinks, x->ne[2]))
         return bad_sinks(sinks, x->ne[2], e);
     return shape_like_src0(t, e);

@@ -290,11 +290,11 @@ static void csv_value(struct text *t, const cJSON *x)
 
 /* The columns of a row that was measured; a failed one has some of them empty. */
 static const char *const csv_columns[] = {
-    "build_version", "cpu_info",       "gpu_info",  "backends", "model_filename", "model_type",
-    "model_size",    "model_n_params", "n_batch",   "n_ubatch", "n_threads",      "type_k",
-    "type_v",        "flash_attn",     "n_gpu_layers", "use_mmap", "n_prompt",    "n_gen",
-    "n_depth",       "test_time",      "avg_ns",    "stddev_ns", "avg_ts",        "stddev_ts",
-    "error",
+    "build_version", "cpu_info",   "gpu_info",       "backends",   "model_filename",
+    "model_type",    "model_size", "model_n_params", "n_batch",    "n_ubatch",
+    "n_threads",     "type_k",     "type_v",         "flash_attn", "n_gpu_layers",
+    "use_mmap",      "n_prompt",   "n_gen",          "n_depth",    "test_time",
+    "avg_ns",        "stddev_ns",  "avg_ts",         "stddev_ts",  "error",
 };
 enum { N_COLUMNS = sizeof csv_columns / sizeof csv_columns[0] };
 

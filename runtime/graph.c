@@ -569,8 +569,7 @@ struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
 }
 
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, struct tensor *sinks,
-                             const struct param_attn *p)
+                             struct tensor *mask, struct tensor *sinks, const struct param_attn *p)
 {
     struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
 

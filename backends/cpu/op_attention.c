@@ -29,7 +29,8 @@ static bool attn_supports(const struct tensor *t)
     const struct tensor *q = t->src[0], *mask = t->src[3];
 
     return f32_rows(t) && f32_rows(q) && tensor_rows_contiguous(t->src[1]) &&
-           tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) && (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+           tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) &&
+           (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 

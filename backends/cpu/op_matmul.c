@@ -19,7 +19,7 @@
 struct product {
     const struct tensor *t, *w, *x;
     int64_t n_k, n_row, n_col;
-    int64_t n_plane; /* planes of x, those merged into one counted as one */
+    int64_t n_plane;  /* planes of x, those merged into one counted as one */
     int64_t n_merged; /* in ne[2] */
     size_t ldx;      /* floats */
 };
@@ -34,8 +34,9 @@ static bool turned(const struct tensor *w)
 
 static bool mul_mat_supports(const struct tensor *t)
 {
-    return (tensor_rows_contiguous(t->src[0]) || turned(t->src[0])) && f32_rows(t->src[1]) && f32_rows(t) &&
-           t->ne[0] <= INT32_MAX && t->ne[1] <= INT32_MAX && t->src[0]->ne[0] <= INT32_MAX;
+    return (tensor_rows_contiguous(t->src[0]) || turned(t->src[0])) && f32_rows(t->src[1]) &&
+           f32_rows(t) && t->ne[0] <= INT32_MAX && t->ne[1] <= INT32_MAX &&
+           t->src[0]->ne[0] <= INT32_MAX;
 }
 
 /*
@@ -64,8 +65,7 @@ static struct product product_of(const struct tensor *t)
                         .ldx = (x->ne[1] == 1 && n > 1 ? x->nb[2] : x->nb[1]) / 4};
 
     /* One matrix for all, and ne[3] goes on where ne[2] ends: a single plane. */
-    if (x->ne[3] > 1 && w->ne[3] == 1 && n == x->ne[2] &&
-        x->nb[3] == 4 * p.ldx * (size_t)p.n_col) {
+    if (x->ne[3] > 1 && w->ne[3] == 1 && n == x->ne[2] && x->nb[3] == 4 * p.ldx * (size_t)p.n_col) {
         p.n_col *= x->ne[3];
         p.n_plane = 1;
     }

@@ -108,8 +108,8 @@ static void soft_max_run(const struct cpu_task *k, const struct tensor *t)
         int64_t tok = r % t->ne[1], h = r / t->ne[1] % t->ne[2];
         float slope = mask ? attn_slope(s.p.max_bias, t->ne[2], h) : 1, *y = row_at(t, r);
         float sink = sinks ? ((const float *)sinks->data)[h] : -INFINITY;
-        float max = scores(&s, row_at(x, r), mask ? row_of(mask, tok, 0, 0) : NULL, slope,
-                           t->ne[0], y);
+        float max =
+            scores(&s, row_at(x, r), mask ? row_of(mask, tok, 0, 0) : NULL, slope, t->ne[0], y);
 
         shares(&s, y, t->ne[0], max, sink, mask != NULL);
     }

@@ -225,8 +225,8 @@ static void test_mul_mat_groups(void **state)
         struct tensor *w = fx_random(fx_tensor(DT_F16, 96, 40, 2, 1, 0), 1), *y, *one;
         struct tensor *x;
 
-        x = fx_random(
-            fx_tensor(DT_F32, 96, i / 2 ? 6 : 7, i / 2 ? 7 : 6, 2, 4 * (size_t)(i % 2)), 1);
+        x = fx_random(fx_tensor(DT_F32, 96, i / 2 ? 6 : 7, i / 2 ? 7 : 6, 2, 4 * (size_t)(i % 2)),
+                      1);
         if (i / 2) /* heads of a token together, as queries come */
             x = fx_op(OP_PERMUTE, (int32_t[]){0, 2, 1, 3}, 16, x, NULL, NULL, NULL);
         y = mul_mat(w, x);
@@ -725,7 +725,8 @@ static void test_set_rows(void **state)
         for (size_t i = 0; dtype_known(t) && quant_encoder((enum dtype)t) && i < N_WIDTH; i++) {
             int64_t block = dtype_info((enum dtype)t)->block;
             int64_t n = block > 1 ? block * (int64_t)(i + 1) : widths[i];
-            struct tensor *a = fx_random(fx_tensor((enum dtype)t, n, 9, 1, 1, t == DT_F64 ? 8 : 4), 1), *y;
+            size_t pad = dtype_info((enum dtype)t)->bytes == 8 ? 8 : 4; /* aligned for the reference */
+            struct tensor *a = fx_random(fx_tensor((enum dtype)t, n, 9, 1, 1, pad), 1), *y;
             struct tensor *x = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), 70000);
             struct tensor *ids = fx_tensor(DT_I64, 5, 1, 1, 1, 0);
             memcpy(ids->data, (int64_t[]){8, 0, 3, 4, 3}, 40); /* 3 twice: the later wins */
@@ -855,9 +856,8 @@ enum { CAP = 1, ALIBI = 2, SINKS = 4, N_HOW = 8 };
 
 static struct param_attn attn_params(int how, float scale)
 {
-    return (struct param_attn){.scale = scale,
-                               .softcap = how & CAP ? 0.75f : 0.0f,
-                               .max_bias = how & ALIBI ? 8.0f : 0.0f};
+    return (struct param_attn){
+        .scale = scale, .softcap = how & CAP ? 0.75f : 0.0f, .max_bias = how & ALIBI ? 8.0f : 0.0f};
 }
 
 /* Below, among and above the scores, none at all; NULL where not asked for. */
@@ -1062,8 +1062,7 @@ static void test_attn_soft_max(void **state)
                    (char *)x->data + (size_t)r * x->nb[1], (size_t)s.n_kv * 4);
         for (int64_t t = 0; t < s.n_tok; t++)
             for (int64_t j = 0; j < s.n_kv + 256; j++)
-                *fx_f32(mask, j, t) =
-                    j < s.n_kv ? (float)ref_at(y->src[1], j, t, 0, 0) : -INFINITY;
+                *fx_f32(mask, j, t) = j < s.n_kv ? (float)ref_at(y->src[1], j, t, 0, 0) : -INFINITY;
         z = soft_max(wide, mask, i % N_HOW);
         run_over(z, wide);
         for (int64_t r = 0; r < 6 * s.n_tok; r++)

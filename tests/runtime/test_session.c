@@ -150,7 +150,7 @@ static void test_kv_types(void **state)
 {
     static const struct {
         enum dtype type;
-        double lo, hi; /* of the normalised squared error */
+        double lo, hi;  /* of the normalised squared error */
         size_t n_bytes; /* of 32 elements */
     } kinds[] = {{DT_F16, 1e-12, 1e-6, 64},
                  {DT_BF16, 1e-9, 1e-4, 64},
