@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/tensor.h"
+#include "gguf/quants.h"
 
 /* "[64, 2, 1, 1] f32" of a source, for messages. */
 static const char *shape_text(char out[96], const struct tensor *t)
@@ -148,8 +149,8 @@ static enum status shape_set_rows(struct tensor *t, struct err *e)
         a->ne[0] != x->ne[0] || x->ne[1] != ids->ne[0] || a->ne[2] != 1 || a->ne[3] != 1 ||
         x->ne[2] != 1 || x->ne[3] != 1)
         return bad(t, e, "a matrix, f32 rows of its width and an i64 row number for each");
-    if (a->type != DT_F32 && a->type != DT_F16)
-        return bad(t, e, "an f32 or f16 matrix to write into");
+    if (!quant_encoder(a->type))
+        return bad(t, e, "a matrix of a type that can be written");
     memcpy(t->ne, a->ne, sizeof t->ne);
     memcpy(t->nb, a->nb, sizeof t->nb);
     window(t, 0);
@@ -286,10 +287,39 @@ static enum status shape_mix(struct tensor *t, struct err *e)
     return result(t, DT_F32, 2, ne, e);
 }
 
+static bool is_mask(const struct tensor *mask, int64_t n_kv, int64_t n_tok)
+{
+    return mask->ne[0] == n_kv && mask->ne[1] == n_tok && mask->ne[2] == 1 && mask->ne[3] == 1 &&
+           (mask->type == DT_F16 || mask->type == DT_F32);
+}
+
+static bool are_sinks(const struct tensor *sinks, int64_t n_head)
+{
+    return is_f32(sinks) && sinks->ne[0] == n_head && tensor_rows(sinks) == 1;
+}
+
+static enum status bad_sinks(const struct tensor *sinks, int64_t n_head, struct err *e)
+{
+    return err_set(e, ST_MODEL, "tensor '%s' has %lld sinks of type %s, expected %lld f32",
+                   sinks->name, (long long)sinks->ne[0], dtype_name(sinks->type),
+                   (long long)n_head);
+}
+
+static enum status shape_soft_max(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0], *mask = t->src[1], *sinks = t->src[2];
+
+    if (mask && (x->ne[3] != 1 || !is_mask(mask, x->ne[0], x->ne[1])))
+        return bad(t, e,
+                   "scores [n_kv, n_tok, n_head] and a mask [n_kv, n_tok] of type f16 or f32");
+    if (sinks && !are_sinks(sinks, x->ne[2]))
+        return bad_sinks(sinks, x->ne[2], e);
+    return shape_like_src0(t, e);
+}
+
 static enum status shape_flash_attn(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
-    const struct tensor *sinks = t->src[4];
     int64_t ne[3];
 
     if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
@@ -297,13 +327,10 @@ static enum status shape_flash_attn(struct tensor *t, struct err *e)
         return bad(
             t, e,
             "q [d, n_head, n_tok], k and v [d, n_head_kv, n_kv], n_head a multiple of n_head_kv");
-    if (mask->ne[0] != k->ne[2] || mask->ne[1] != q->ne[2] ||
-        (mask->type != DT_F16 && mask->type != DT_F32))
+    if (!is_mask(mask, k->ne[2], q->ne[2]))
         return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");
-    if (sinks && (!is_f32(sinks) || sinks->ne[0] != q->ne[1] || tensor_rows(sinks) != 1))
-        return err_set(e, ST_MODEL, "tensor '%s' has %lld sinks of type %s, expected %lld f32",
-                       sinks->name, (long long)sinks->ne[0], dtype_name(sinks->type),
-                       (long long)q->ne[1]);
+    if (t->src[4] && !are_sinks(t->src[4], q->ne[1]))
+        return bad_sinks(t->src[4], q->ne[1], e);
     ne[0] = v->ne[0];
     ne[1] = q->ne[1];
     ne[2] = q->ne[2];

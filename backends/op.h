@@ -5,12 +5,14 @@
  * CONT        src0 any layout, any type                       same elements, contiguous, same type
  * CONCAT      a [n, ...], b [m, ...]                          [n + m, ...]: rows of a with those of b behind them
  * GET_ROWS    src0 [n, m] any type, src1 ids [k] i32          [n, k]: row ids[j] of src0, decoded
- * SET_ROWS    src0 [n, m] (f32, f16), src1 x [n, k], src2 ids [k] i64
+ * SET_ROWS    src0 [n, m] any type that can be encoded, src1 x [n, k], src2 ids [k] i64
  *                                                             view of src0 in which row ids[j] = x[j]
  * ADD, MUL, DIV  a, b                                         a (+|*|/) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
  * CLAMP       x; lo, hi                                       min(max(x, lo), hi)
- * SOFT_MAX    x                                               exp(x) / sum over ne0 of exp(x)
+ * SOFT_MAX    x [n, n_tok, n_head], mask optional [n, n_tok] (f16 or f32), sinks optional [n_head]; struct param_attn
+ *                                                             exp(s) / sum over ne0 of exp(s), s = cap(scale x) + slope
+ *                                                             mask, the sink among what is summed; see FLASH_ATTN
  * SOFTCAP     x; cap                                          cap * tanh(x / cap)
  * UNARY       x; kind                                         f(x): enum unary_kind
  * NORM        x, w and b optional [ne0]; eps                  (x - mean) / sqrt(variance + eps) [* w] [+ b], mean and
@@ -18,7 +20,8 @@
  * RMS_NORM    x, w optional [ne0]; eps                        x / sqrt(mean(x^2 over ne0) + eps) [* w]
  * ROPE        x [d, n_head, n_tok], pos [n_tok] i32, freqs optional [n_rot/2]; struct param_rope
  * GLU         a, b same shape; kind                           act(a) * b
- * MUL_MAT     w [k, n] any type, x [k, m, ...]                [n, m, ...]: sum over k of w[k,i] x[k,j];
+ * MUL_MAT     w [k, n] any type, or f32, f16, bf16 with n innermost; x [k, m, ...]
+ *                                                             [n, m, ...]: sum over k of w[k,i] x[k,j];
  *             w's outer dimensions divide x's: consecutive planes of x share one of w, as heads do
  *
  * Mixtures of experts; ids [n_used, n_tok] i32 say which experts a token goes to:
@@ -31,8 +34,8 @@
  * SHARES      x; floor                                        x / max(sum of x over ne0, floor)
  * MIX         x [n, n_used, n_tok], w [n_used, n_tok] or none [n, n_tok]: sum over j of w[j, t] x[j, t]
  *
- * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (f32 or f16, any
- *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_flash_attn
+ * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (any type, any
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_attn
  *                                                             [d_v, n_head, n_tok]:
  *             softmax over n_kv of (cap(scale q.k) + slope mask) times v, where cap(s) = softcap tanh(s / softcap),
  *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv). A sink takes part in the softmax
@@ -160,13 +163,15 @@ struct param_glu {
 };
 
 /*
+ * Of FLASH_ATTN and SOFT_MAX.
+ *
  * max_bias b above 0: ALiBi. A head's slope multiplies the mask, which then holds minus the distance from
  * query to key. With p the largest power of two that is not above n_head, head h = 0, 1, ... has the slope
  * 2^(-b (h + 1) / p), and where h >= p, 2^(-b (h - p + 1/2) / p). Else the slope is 1.
  * Sources: ALiBi, arXiv:2108.12409, section 3; head counts that are no power of two: its authors' code.
  * Sinks: arXiv:2309.17453, section 3.2, and OpenAI's gpt-oss.
  */
-struct param_flash_attn {
+struct param_attn {
     float scale;
     float softcap;  /* finite, above 0; 0: none */
     float max_bias; /* finite, above 0; 0: none */

@@ -188,6 +188,7 @@ static cJSON *row_new(const struct bench *b, const struct test *t)
     cJSON_AddNumberToObject(j, "n_threads", t->n_threads);
     cJSON_AddStringToObject(j, "type_k", dtype_name(kv_type(o->type_k)));
     cJSON_AddStringToObject(j, "type_v", dtype_name(kv_type(o->type_v)));
+    cJSON_AddBoolToObject(j, "flash_attn", o->flash_attn != FA_OFF);
     cJSON_AddNumberToObject(j, "n_gpu_layers", 0);
     cJSON_AddBoolToObject(j, "use_mmap", !o->no_mmap);
     cJSON_AddNumberToObject(j, "n_prompt", t->n_prompt);
@@ -289,10 +290,11 @@ static void csv_value(struct text *t, const cJSON *x)
 
 /* The columns of a row that was measured; a failed one has some of them empty. */
 static const char *const csv_columns[] = {
-    "build_version", "cpu_info",       "gpu_info",  "backends", "model_filename", "model_type",
-    "model_size",    "model_n_params", "n_batch",   "n_ubatch", "n_threads",      "type_k",
-    "type_v",        "n_gpu_layers",   "use_mmap",  "n_prompt", "n_gen",          "n_depth",
-    "test_time",     "avg_ns",         "stddev_ns", "avg_ts",   "stddev_ts",      "error",
+    "build_version", "cpu_info",   "gpu_info",       "backends",   "model_filename",
+    "model_type",    "model_size", "model_n_params", "n_batch",    "n_ubatch",
+    "n_threads",     "type_k",     "type_v",         "flash_attn", "n_gpu_layers",
+    "use_mmap",      "n_prompt",   "n_gen",          "n_depth",    "test_time",
+    "avg_ns",        "stddev_ns",  "avg_ts",         "stddev_ts",  "error",
 };
 enum { N_COLUMNS = sizeof csv_columns / sizeof csv_columns[0] };
 

@@ -61,6 +61,7 @@ struct options {
     int32_t n_batch, n_ubatch;          /* 0: default */
     int32_t n_threads, n_threads_batch; /* 0: default */
     int32_t type_k, type_v;             /* index into kv_types */
+    int32_t flash_attn;                 /* FA_AUTO, FA_ON, FA_OFF */
     bool no_reuse, check_reuse;
     const char *isa; /* NULL: the best here */
     int32_t blas;    /* 1: on */
@@ -79,8 +80,9 @@ struct options {
     bool help, version, words;
 };
 
-/* Values of -ctk and -ctv, and of bench -o, in the order of their indices. */
-enum { KV_F16, KV_F32 };
+/* Values of -ctk and -ctv, of -fa, and of bench -o, in the order of their indices. */
+enum { KV_F16, KV_F32, KV_BF16, KV_Q8_0, KV_Q4_0 };
+enum { FA_AUTO, FA_ON, FA_OFF };
 enum { FORMAT_MD, FORMAT_JSON, FORMAT_JSONL, FORMAT_CSV };
 
 /* argv[0] is the program. *o is released with options_release, after a failure too. */

@@ -8,7 +8,13 @@
 
 enum dtype kv_type(int32_t option)
 {
-    return option == KV_F32 ? DT_F32 : DT_F16;
+    static const enum dtype types[] = {[KV_F16] = DT_F16,
+                                       [KV_F32] = DT_F32,
+                                       [KV_BF16] = DT_BF16,
+                                       [KV_Q8_0] = DT_Q8_0,
+                                       [KV_Q4_0] = DT_Q4_0};
+
+    return types[option];
 }
 
 void setup_init(struct setup *s, struct cli *c)
@@ -120,6 +126,7 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .n_threads_batch = o->n_threads_batch,
         .type_k = kv_type(o->type_k),
         .type_v = kv_type(o->type_v),
+        .no_flash_attn = o->flash_attn == FA_OFF,
         .no_reuse = o->no_reuse,
         .check_reuse = o->check_reuse,
         .exec = {.sched_debug = o->sched_debug,

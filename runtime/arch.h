@@ -90,6 +90,7 @@ struct build {
     const struct kvcache *kv;
     const struct reuse_facts *f;
     struct inputs *in;     /* filled with the graph's inputs */
+    bool no_flash_attn;    /* attention as products and a softmax: the session's choice, in all its graphs */
     struct tensor *logits; /* set by build: [n_vocab, n_outputs]; NULL when there are no outputs */
 };
 

@@ -515,7 +515,17 @@ struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi)
 
 struct tensor *op_soft_max(struct graph *g, struct tensor *x)
 {
-    return finish(g, make(g, OP_SOFT_MAX, 1, x, NULL, NULL, NULL));
+    return op_attn_soft_max(g, x, NULL, NULL, &(struct param_attn){.scale = 1});
+}
+
+struct tensor *op_attn_soft_max(struct graph *g, struct tensor *x, struct tensor *mask,
+                                struct tensor *sinks, const struct param_attn *p)
+{
+    struct tensor *t = make(g, OP_SOFT_MAX, 1, x, mask, sinks, NULL);
+
+    if (t)
+        op_param_set(t, p);
+    return finish(g, t);
 }
 
 struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p)
@@ -559,8 +569,7 @@ struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
 }
 
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, struct tensor *sinks,
-                             const struct param_flash_attn *p)
+                             struct tensor *mask, struct tensor *sinks, const struct param_attn *p)
 {
     struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
 

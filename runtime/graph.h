@@ -116,6 +116,9 @@ struct tensor *op_glu(struct graph *g, struct tensor *a, struct tensor *b, enum 
 struct tensor *op_mul_mat(struct graph *g, struct tensor *w, struct tensor *x);
 struct tensor *op_clamp(struct graph *g, struct tensor *x, float lo, float hi);
 struct tensor *op_soft_max(struct graph *g, struct tensor *x);
+/* x: scores [n_kv, n_tok, n_head]. */
+struct tensor *op_attn_soft_max(struct graph *g, struct tensor *x, struct tensor *mask,
+                                struct tensor *sinks, const struct param_attn *p);
 struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p);
 struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids);
 struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x, struct tensor *ids);
@@ -123,6 +126,6 @@ struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, st
 struct tensor *op_shares(struct graph *g, struct tensor *x, float floor);
 struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, struct tensor *sinks, const struct param_flash_attn *p);
+                             struct tensor *mask, struct tensor *sinks, const struct param_attn *p);
 
 #endif

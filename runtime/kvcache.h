@@ -1,7 +1,7 @@
 /*
  * KV cache: the keys and values of past tokens, per layer.
  *
- *     k[il] [n_embd_k, n_cells]    v[il] [n_embd_v, n_cells]    f16 or f32; row = cell
+ *     k[il] [n_embd_k, n_cells]    v[il] [n_embd_v, n_cells]    row = cell
  *
  * With latent attention v[il] is empty: values are the first elements of the keys.
  *

@@ -131,7 +131,7 @@ static void fact(struct plan *p, int slot)
         return;
     }
     /* ROPE's frequencies and the sinks of attention are too small to decide where an op goes. */
-    if (pt->op == OP_ROPE || pt->op == OP_FLASH_ATTN)
+    if (pt->op == OP_ROPE || pt->op == OP_FLASH_ATTN || pt->op == OP_SOFT_MAX)
         return;
     for (int j = 0; j < TENSOR_SRC; j++) {
         int src = pt->src[j];

@@ -54,19 +54,62 @@ struct session {
 
 /* ---- options ---- */
 
-static enum status check_kv_type(const char *flag, enum dtype t, struct err *e)
+static bool is_kv_type(enum dtype t)
 {
-    if (t == DT_F16 || t == DT_F32)
+    return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_Q8_0 || t == DT_Q4_0;
+}
+
+/* n_head: size of a head. */
+static enum status check_kv_type(const char *flag, enum dtype t, uint32_t n_head, struct err *e)
+{
+    if (!is_kv_type(t))
+        return err_set(e, ST_USAGE,
+                       "%s '%s' is not a type for the KV cache, expected f32, f16, bf16, q8_0 or "
+                       "q4_0",
+                       flag, dtype_known((uint32_t)t) ? dtype_name(t) : "?");
+    if (n_head % dtype_info(t)->block)
+        return err_set(e, ST_USAGE,
+                       "%s '%s' stores blocks of %u elements, the heads of this model have %u; try "
+                       "%s f16",
+                       flag, dtype_name(t), dtype_info(t)->block, n_head, flag);
+    return ST_OK;
+}
+
+/* Without flash attention values are read across blocks. */
+static enum status check_kv_attn(const struct session_options *o, const struct hparams *hp,
+                                 struct err *e)
+{
+    bool latent = hp->latent.n_kv_lora != 0; /* values are part of the keys */
+    enum dtype t = latent ? o->type_k : o->type_v;
+    const char *flag = latent ? "-ctk" : "-ctv";
+
+    if (!o->no_flash_attn || !dtype_quantised(t))
         return ST_OK;
-    return err_set(e, ST_USAGE, "%s '%s' is not a type for the KV cache, expected f16 or f32", flag,
-                   dtype_known((uint32_t)t) ? dtype_name(t) : "?");
+    return err_set(e, ST_USAGE, "%s '%s' needs flash attention; try -fa on, or %s f16", flag,
+                   dtype_name(t), flag);
+}
+
+static enum status check_kv_types(const struct session_options *o, const struct hparams *hp,
+                                  struct err *e)
+{
+    enum status st = check_kv_type("-ctk", o->type_k, hp->n_embd_head_k, e);
+
+    if (!st && hp->latent.n_kv_lora) /* values are the first elements of keys */
+        st = check_kv_type("-ctk", o->type_k, hp->n_embd_head_v, e);
+    else if (!st)
+        st = check_kv_type("-ctv", o->type_v, hp->n_embd_head_v, e);
+    return st ? st : check_kv_attn(o, hp, e);
+}
+
+/* Does the type, or its scale, end at 65504? */
+static bool kv_type_small(enum dtype t)
+{
+    return t != DT_F32 && t != DT_BF16;
 }
 
 /* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
 static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
 {
-    enum status st;
-
     if (!o->n_ctx) {
         o->n_ctx = m->hp.n_ctx_train < CTX_DEFAULT ? m->hp.n_ctx_train : CTX_DEFAULT;
         log_info("the context holds %u of the model's %u positions", o->n_ctx, m->hp.n_ctx_train);
@@ -92,8 +135,7 @@ static enum status settle_options(struct session_options *o, const struct model 
                        o->n_threads < 0 ? o->n_threads : o->n_threads_batch);
     if (!o->n_threads_batch)
         o->n_threads_batch = o->n_threads;
-    st = check_kv_type("-ctk", o->type_k, e);
-    return st ? st : check_kv_type("-ctv", o->type_v, e);
+    return check_kv_types(o, &m->hp, e);
 }
 
 static uint32_t outputs_max(const struct session *s)
@@ -106,7 +148,12 @@ static uint32_t outputs_max(const struct session *s)
 static enum status build_graph(const struct session *s, struct ready *r,
                                const struct reuse_facts *f, struct err *e)
 {
-    struct build b = {.g = &r->g, .m = s->m, .kv = &s->kv, .f = f, .in = &r->in};
+    struct build b = {.g = &r->g,
+                      .m = s->m,
+                      .kv = &s->kv,
+                      .f = f,
+                      .in = &r->in,
+                      .no_flash_attn = s->opt.no_flash_attn};
 
     r->valid = false;
     r->in.n = 0;
@@ -380,7 +427,7 @@ static enum status explain_not_finite(struct session *s, int32_t pos, struct err
                         .watch = watch_finite,
                         .watch_ctx = &bad};
     struct input_data d = input_data(s);
-    bool small_cache = s->opt.type_k == DT_F16 || s->opt.type_v == DT_F16;
+    bool small_cache = kv_type_small(s->opt.type_k) || kv_type_small(s->opt.type_v);
     enum status st = inputs_set(&s->cur.in, &d, e);
 
     if (!st)

@@ -26,7 +26,8 @@ struct session_options {
     uint32_t n_ubatch;    /* tokens per graph; 0 = 512; cut to n_batch */
     int n_threads;        /* for one token at a time; 0 = all of the pool */
     int n_threads_batch;  /* for more; 0 = as n_threads */
-    enum dtype type_k, type_v; /* KV cache: DT_F16 or DT_F32 */
+    enum dtype type_k, type_v; /* KV cache: F32, F16, BF16, or Q8_0, Q4_0 where heads are whole blocks */
+    bool no_flash_attn;   /* attention as products and a softmax; values in the cache are then f32, f16 or bf16 */
     bool all_outputs;     /* logits of every token can be asked for (else only of the last) */
     bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
     bool check_reuse;     /* compute each replayed step a second time with a fresh graph and compare bits */

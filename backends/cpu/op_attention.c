@@ -24,17 +24,13 @@
 #define CHUNK     64 /* positions */
 #define MAX_QUERY 48 /* queries of an item, unless a group has more heads */
 
-static bool kv_supported(const struct tensor *t)
-{
-    return (t->type == DT_F32 || t->type == DT_F16) && tensor_rows_contiguous(t);
-}
-
 static bool attn_supports(const struct tensor *t)
 {
     const struct tensor *q = t->src[0], *mask = t->src[3];
 
-    return f32_rows(t) && f32_rows(q) && kv_supported(t->src[1]) && kv_supported(t->src[2]) &&
-           mask && kv_supported(mask) && (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+    return f32_rows(t) && f32_rows(q) && tensor_rows_contiguous(t->src[1]) &&
+           tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) &&
+           (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 
@@ -54,7 +50,7 @@ struct attn {
 static struct attn attn_of(const struct tensor *t)
 {
     struct attn a = {.t = t, .q = t->src[0], .k = t->src[1], .v = t->src[2], .mask = t->src[3]};
-    struct param_flash_attn p;
+    struct param_attn p;
 
     op_param_get(t, &p);
     a.scale = p.scale;
@@ -134,8 +130,7 @@ struct item {
     int n_h, n_i;
 };
 
-/* See struct param_flash_attn. */
-static float slope_of(float max_bias, int64_t n_head, int64_t h)
+float attn_slope(float max_bias, int64_t n_head, int64_t h)
 {
     const double ln2 = 0x1.62e42fefa39efp-1;
     double exponent;
@@ -161,7 +156,7 @@ static void load_queries(const struct attn *a, const struct item *it, struct roo
                (size_t)a->d * sizeof(float));
         r->m[x] = a->sinks ? a->sinks[h] : -INFINITY;
         r->l[x] = r->m[x] != -INFINITY ? 1.0f : 0.0f;
-        r->slope[x] = x < it->n_h ? slope_of(a->max_bias, a->q->ne[1], h) : r->slope[x % it->n_h];
+        r->slope[x] = x < it->n_h ? attn_slope(a->max_bias, a->q->ne[1], h) : r->slope[x % it->n_h];
     }
     memset(r->o, 0, (size_t)n_q * (size_t)a->dv_pad * sizeof *r->o);
 }

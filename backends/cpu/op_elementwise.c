@@ -1,5 +1,6 @@
 /*
- * ADD, MUL, DIV, SCALE, SOFTCAP, CLAMP, SOFT_MAX, UNARY, GLU: rows are divided among the threads. A result may lie exactly over a source.
+ * ADD, MUL, DIV, SCALE, SOFTCAP, CLAMP, UNARY, GLU: rows are divided among the threads. A result may lie exactly
+ * over a source.
  */
 #include <math.h>
 
@@ -155,37 +156,6 @@ static void clamp_run(const struct cpu_task *k, const struct tensor *t)
 }
 
 const struct cpu_op cpu_op_clamp = {.supports = scale_supports, .run = clamp_run};
-
-/* ---- SOFT_MAX ---- */
-
-/* A row without anything above -inf gives NaN, as 0 / 0. */
-static void soft_max_row(const struct cpu_kernels *f, const float *x, float *y, int64_t n)
-{
-    float max = -INFINITY;
-    double sum = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] - max;
-    f->exp(y, y, n);
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)y[i];
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)((double)y[i] / sum);
-}
-
-static void soft_max_run(const struct cpu_task *k, const struct tensor *t)
-{
-    int64_t from, to;
-
-    task_range(k, tensor_rows(t), &from, &to);
-    for (int64_t r = from; r < to; r++)
-        soft_max_row(k->isa->kernels, row_at(t->src[0], r), row_at(t, r), t->ne[0]);
-}
-
-const struct cpu_op cpu_op_soft_max = {
-    .supports = scale_supports, .run = soft_max_run, .isa_in_name = true};
 
 /* ---- UNARY ---- */
 

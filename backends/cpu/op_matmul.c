@@ -4,7 +4,8 @@
  * One column: rows are decoded on the fly (cpu_vec_fn), where the instruction set can.
  * More columns, or a type without such a kernel: an item is a tile of TILE_ROWS rows by TILE_COLS
  * columns; for each chunk of k the rows are decoded into scratch, then multiplied with all columns.
- * Both sum in the order of kernels.h, so that a prompt evaluated at once and token by token gives
+ * Turned weights (rows innermost, as the values in a KV cache) are decoded k by k and turned back.
+ * All sum in the order of kernels.h, so that a prompt evaluated at once and token by token gives
  * the same bits.
  */
 #include <string.h>
@@ -18,47 +19,70 @@
 struct product {
     const struct tensor *t, *w, *x;
     int64_t n_k, n_row, n_col;
-    int64_t n_plane; /* planes of x that cannot be merged into one */
+    int64_t n_plane;  /* planes of x, those merged into one counted as one */
+    int64_t n_merged; /* in ne[2] */
     size_t ldx;      /* floats */
 };
 
+/* Elements of a column side by side, not those of a row. */
+static bool turned(const struct tensor *w)
+{
+    const struct dtype_info *type = dtype_info(w->type);
+
+    return type->block == 1 && w->nb[1] == type->bytes && w->nb[0] != type->bytes;
+}
+
 static bool mul_mat_supports(const struct tensor *t)
 {
-    return tensor_rows_contiguous(t->src[0]) && f32_rows(t->src[1]) && f32_rows(t) &&
-           t->ne[0] <= INT32_MAX && t->ne[1] <= INT32_MAX && t->src[0]->ne[0] <= INT32_MAX;
+    return (tensor_rows_contiguous(t->src[0]) || turned(t->src[0])) && f32_rows(t->src[1]) &&
+           f32_rows(t) && t->ne[0] <= INT32_MAX && t->ne[1] <= INT32_MAX &&
+           t->src[0]->ne[0] <= INT32_MAX;
+}
+
+/*
+ * How many consecutive planes of x share one of w and have all their columns one stride apart, so that they
+ * are one: the heads of a group.
+ */
+static int64_t mergeable(const struct tensor *w, const struct tensor *x)
+{
+    if (x->ne[2] == 0 || (x->ne[1] != 1 && x->nb[2] != x->nb[1] * (size_t)x->ne[1]))
+        return 1;
+    return x->ne[2] / w->ne[2];
 }
 
 static struct product product_of(const struct tensor *t)
 {
     const struct tensor *w = t->src[0], *x = t->src[1];
+    int64_t n = mergeable(w, x);
     struct product p = {.t = t,
                         .w = w,
                         .x = x,
                         .n_k = w->ne[0],
                         .n_row = w->ne[1],
-                        .n_col = x->ne[1],
-                        .n_plane = x->ne[2] * x->ne[3],
-                        .ldx = x->nb[1] / 4};
+                        .n_col = x->ne[1] * n,
+                        .n_plane = x->ne[2] / n * x->ne[3],
+                        .n_merged = n,
+                        .ldx = (x->ne[1] == 1 && n > 1 ? x->nb[2] : x->nb[1]) / 4};
 
-    /* All columns one stride apart and one matrix for them all: a single plane. */
-    if (w->ne[2] * w->ne[3] == 1 && (x->ne[2] == 1 || x->nb[2] == x->nb[1] * (size_t)x->ne[1]) &&
-        (x->ne[3] == 1 || x->nb[3] == x->nb[1] * (size_t)(x->ne[1] * x->ne[2]))) {
-        p.n_col *= p.n_plane;
+    /* One matrix for all, and ne[3] goes on where ne[2] ends: a single plane. */
+    if (x->ne[3] > 1 && w->ne[3] == 1 && n == x->ne[2] && x->nb[3] == 4 * p.ldx * (size_t)p.n_col) {
+        p.n_col *= x->ne[3];
         p.n_plane = 1;
     }
     return p;
 }
 
-/* Consecutive planes of x share one of w: as heads share the matrices of their group. */
 static const char *plane_w(const struct product *p, int64_t plane)
 {
-    int64_t i2 = plane % p->x->ne[2], i3 = plane / p->x->ne[2];
+    int64_t n2 = p->x->ne[2] / p->n_merged, i2 = plane % n2 * p->n_merged, i3 = plane / n2;
 
     return row_of(p->w, 0, i2 / (p->x->ne[2] / p->w->ne[2]), i3 / (p->x->ne[3] / p->w->ne[3]));
 }
 static const float *plane_x(const struct product *p, int64_t plane)
 {
-    return row_of(p->x, 0, plane % p->x->ne[2], plane / p->x->ne[2]);
+    int64_t n2 = p->x->ne[2] / p->n_merged;
+
+    return row_of(p->x, 0, plane % n2 * p->n_merged, plane / n2);
 }
 static float *plane_y(const struct product *p, int64_t plane)
 {
@@ -67,14 +91,14 @@ static float *plane_y(const struct product *p, int64_t plane)
 
 static bool by_vec(const struct cpu_isa *isa, const struct product *p)
 {
-    return p->n_col == 1 && isa->quants->vec[p->w->type];
+    return p->n_col == 1 && isa->quants->vec[p->w->type] && !turned(p->w);
 }
 
 static size_t mul_mat_scratch(const struct cpu_isa *isa, const struct tensor *t)
 {
     struct product p = product_of(t);
 
-    return by_vec(isa, &p) ? 0 : TILE_ROWS * MAT_CHUNK * sizeof(float);
+    return by_vec(isa, &p) ? 0 : (turned(p.w) ? 2 : 1) * TILE_ROWS * MAT_CHUNK * sizeof(float);
 }
 
 /* Items of some ten rows to 32 KiB: enough of them that both threads end together. */
@@ -95,22 +119,40 @@ static void run_vec(const struct cpu_task *k, const struct product *p)
     }
 }
 
+/* Elements k0 .. k0+n_k-1 of n_i rows, the first at w: [MAT_CHUNK, n_i]. */
+static void load_rows(const struct cpu_task *k, const struct product *p, const char *w, int64_t k0,
+                      int n_k, int n_i, float *tile)
+{
+    const struct dtype_info *type = dtype_info(p->w->type);
+    quant_decode_fn *decode = task_decoder(k->isa, p->w->type);
+    float *columns = tile + TILE_ROWS * MAT_CHUNK; /* [TILE_ROWS, n_k] */
+    int n_k4 = (n_k + 3) & ~3;
+
+    if (!turned(p->w)) {
+        for (int r = 0; r < n_i; r++)
+            decode(w + (size_t)r * p->w->nb[1] + (size_t)(k0 / type->block) * type->bytes,
+                   tile + (size_t)r * MAT_CHUNK, n_k);
+        return;
+    }
+    for (int c = 0; c < n_k; c++)
+        decode(w + (size_t)(k0 + c) * p->w->nb[0], columns + (size_t)c * TILE_ROWS, n_i);
+    for (int c = n_k; c < n_k4; c++) /* squares of 4 are turned: whole ones */
+        memset(columns + (size_t)c * TILE_ROWS, 0, TILE_ROWS * sizeof *columns);
+    k->isa->kernels->transpose(columns, TILE_ROWS, n_k4, (n_i + 3) & ~3, tile, MAT_CHUNK);
+}
+
 /* Rows i .. i+n_i-1 by columns j .. j+n_j-1 of a plane. */
 static void run_tile(const struct cpu_task *k, const struct product *p, int64_t plane, int64_t i,
                      int n_i, int64_t j, int n_j)
 {
-    const struct dtype_info *type = dtype_info(p->w->type);
-    quant_decode_fn *decode = task_decoder(k->isa, p->w->type);
     const char *w = plane_w(p, plane) + (size_t)i * p->w->nb[1];
     const float *x = plane_x(p, plane) + (size_t)j * p->ldx;
     float *y = plane_y(p, plane) + j * p->n_row + i, *tile = k->scratch;
 
     for (int64_t k0 = 0; k0 < p->n_k; k0 += MAT_CHUNK) {
         int n_k = (int)(p->n_k - k0 < MAT_CHUNK ? p->n_k - k0 : MAT_CHUNK);
-        size_t offs = (size_t)(k0 / type->block) * type->bytes;
 
-        for (int r = 0; r < n_i; r++)
-            decode(w + (size_t)r * p->w->nb[1] + offs, tile + (size_t)r * MAT_CHUNK, n_k);
+        load_rows(k, p, w, k0, n_k, n_i, tile);
         k->isa->kernels->mat_chunk(tile, MAT_CHUNK, n_i, x + k0, p->ldx, n_j, n_k, y,
                                    (size_t)p->n_row, k0 > 0);
     }

@@ -77,7 +77,7 @@ static bool set_rows_supports(const struct tensor *t)
 {
     const struct tensor *x = t->src[1], *ids = t->src[2];
 
-    return (t->type == DT_F32 || t->type == DT_F16) && tensor_rows_contiguous(t) && f32_rows(x) &&
+    return quant_encoder(t->type) && tensor_rows_contiguous(t) && f32_rows(x) &&
            ids->type == DT_I64 && ids->nb[0] == 8;
 }
 
@@ -89,8 +89,7 @@ static void set_rows_run(const struct cpu_task *k, const struct tensor *t)
     const struct tensor *x = t->src[1];
     const int64_t *ids = t->src[2]->data;
     quant_encode_fn *encode = quant_encoder(t->type);
-    size_t size = dtype_info(t->type)->bytes;
-    int64_t from, to;
+    int64_t from, to, unit = dtype_info(t->type)->block;
 
     for (int64_t j = 0; j < x->ne[1]; j++)
         if (ids[j] < 0 || ids[j] >= t->ne[1]) {
@@ -100,14 +99,15 @@ static void set_rows_run(const struct cpu_task *k, const struct tensor *t)
         }
     if (t->type == DT_F16 && k->isa->quants->encode_f16)
         encode = k->isa->quants->encode_f16;
-    task_range(k, (t->ne[0] + 31) / 32, &from, &to);
-    from *= 32;
-    to = to * 32 < t->ne[0] ? to * 32 : t->ne[0];
+    unit = unit > 32 ? unit : 32; /* whole blocks */
+    task_range(k, (t->ne[0] + unit - 1) / unit, &from, &to);
+    from *= unit;
+    to = to * unit < t->ne[0] ? to * unit : t->ne[0];
     if (from >= to)
         return;
     for (int64_t j = 0; j < x->ne[1]; j++)
         encode((const float *)row_of(x, j, 0, 0) + from,
-               (char *)row_of(t, ids[j], 0, 0) + (size_t)from * size, to - from);
+               (char *)row_of(t, ids[j], 0, 0) + dtype_row_bytes(t->type, from), to - from);
 }
 
 const struct cpu_op cpu_op_set_rows = {

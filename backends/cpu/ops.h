@@ -80,12 +80,12 @@ struct cpu_op {
 
 /* ADD, MUL, DIV: a, b f32 rows. SCALE, SOFTCAP, UNARY, GLU: f32 rows. */
 extern const struct cpu_op cpu_op_add, cpu_op_mul, cpu_op_div, cpu_op_scale, cpu_op_softcap, cpu_op_unary,
-    cpu_op_glu, cpu_op_clamp, cpu_op_soft_max;
+    cpu_op_glu, cpu_op_clamp;
 /* Sums in double: no overflow, one order on every instruction set. */
 extern const struct cpu_op cpu_op_norm, cpu_op_rms_norm;
 extern const struct cpu_op cpu_op_rope;
 /*
- * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to f16. Row numbers are checked:
+ * CONT any type. GET_ROWS decodes any type. SET_ROWS encodes to any type that has an encoder. Row numbers are checked:
  * ST_MODEL.
  */
 extern const struct cpu_op cpu_op_concat, cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
@@ -93,7 +93,9 @@ extern const struct cpu_op cpu_op_mul_mat;
 /* Row numbers are checked: ST_MODEL. */
 extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_top_k, cpu_op_pick,
     cpu_op_shares, cpu_op_mix;
-extern const struct cpu_op cpu_op_flash_attn;
+/* Slope of head h for the mask, 1 without ALiBi: see struct param_attn. */
+float attn_slope(float max_bias, int64_t n_head, int64_t h);
+extern const struct cpu_op cpu_op_flash_attn, cpu_op_soft_max;
 
 /* Report a failure of t (the first one of a job counts). */
 void task_fail(const struct cpu_task *k, const struct tensor *t, const char *fmt, ...)

@@ -183,12 +183,26 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
     };
 }
 
+/* The same by way of the matrix of scores. V stays as it is cached: MUL_MAT reads it the other way round. */
+static struct tensor *attend_in_steps(struct build *b, const struct block_attn_in *in,
+                                      struct tensor *q, struct tensor *k, struct tensor *v,
+                                      struct tensor *sinks, const struct param_attn *p)
+{
+    static const int swap[4] = {0, 2, 1, 3}, turn[4] = {1, 2, 0, 3};
+    struct tensor *s = op_mul_mat(b->g, op_permute(b->g, k, swap), op_permute(b->g, q, swap));
+
+    s = op_attn_soft_max(b->g, s, in->mask, sinks, p);  /* [n_kv, n_tok, n_head] */
+    s = op_mul_mat(b->g, op_permute(b->g, v, turn), s); /* [d_v, n_tok, n_head] */
+    return op_cont(b->g, op_permute(b->g, s, swap));
+}
+
 struct tensor *block_attend(struct build *b, const struct block_attn_in *in, struct tensor *q,
                             struct tensor *k, struct tensor *v, struct tensor *sinks)
 {
-    struct param_flash_attn p = {
-        .scale = in->scale, .softcap = in->softcap, .max_bias = in->max_bias};
+    struct param_attn p = {.scale = in->scale, .softcap = in->softcap, .max_bias = in->max_bias};
 
+    if (b->no_flash_attn)
+        return attend_in_steps(b, in, q, k, v, sinks, &p);
     return op_flash_attn(b->g, q, k, v, in->mask, sinks, &p);
 }
 

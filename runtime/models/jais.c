@@ -5,8 +5,14 @@
 #include "runtime/models/decoder.h"
 
 static const struct arch_tensor tensors[] = {
-    ROW_TOKENS,        ROWS_OUTPUT_NORM, ROW_OUTPUT_OR_TIED, ROWS_NORM("attn_norm", attn_norm),
-    ROWS_QKV_OR_FUSED, ROWS_ATTN_OUT,    ROWS_FFN,           ROWS_NORM("ffn_norm", ffn_norm),
+    ROW_TOKENS,
+    ROWS_OUTPUT_NORM,
+    ROW_OUTPUT_OR_TIED,
+    ROWS_NORM("attn_norm", attn_norm),
+    ROWS_QKV_OR_FUSED,
+    ROWS_ATTN_OUT,
+    ROWS_NORM("ffn_norm", ffn_norm),
+    ROWS_FFN,
 };
 
 static void build(struct build *b)

@@ -5,8 +5,14 @@
 #include "runtime/models/decoder.h"
 
 static const struct arch_tensor tensors[] = {
-    ROW_TOKENS, ROW_OUTPUT_NORM, ROW_OUTPUT_OR_TIED, ROW_NORM("attn_norm", attn_norm, D_EMBD),
-    ROWS_QKV,   ROWS_ATTN_OUT,   ROWS_FFN,           ROW_NORM("ffn_norm", ffn_norm, D_EMBD),
+    ROW_TOKENS,
+    ROW_OUTPUT_NORM,
+    ROW_OUTPUT_OR_TIED,
+    ROW_NORM("attn_norm", attn_norm, D_EMBD),
+    ROWS_QKV,
+    ROWS_ATTN_OUT,
+    ROW_NORM("ffn_norm", ffn_norm, D_EMBD),
+    ROWS_FFN,
 };
 
 static void build(struct build *b)

@@ -37,8 +37,14 @@ double ref_at(const struct tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_
 
 void ref_row(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, double *out)
 {
-    float *f = malloc((size_t)t->ne[0] * sizeof *f);
+    float *f;
 
+    if (t->nb[0] != dtype_info(t->type)->bytes) { /* elements apart */
+        for (int64_t i = 0; i < t->ne[0]; i++)
+            out[i] = ref_at(t, i, i1, i2, i3);
+        return;
+    }
+    f = malloc((size_t)t->ne[0] * sizeof *f);
     quant_decoder(t->type)(row_ptr(t, i1, i2, i3), f, t->ne[0]);
     for (int64_t i = 0; i < t->ne[0]; i++)
         out[i] = (double)f[i];
@@ -270,6 +276,22 @@ static void ref_concat(const struct tensor *t, double *out)
     *out++ = i0 < n ? ref_at(t->src[0], i0, i1, i2, i3) : ref_at(t->src[1], i0 - n, i1, i2, i3);
 }
 
+/* Row j of x as it comes back from a tensor of the type. */
+static void ref_encoded(enum dtype type, const struct tensor *x, int64_t j, double *out)
+{
+    float *f = malloc((size_t)(x->ne[0] + 1) * sizeof *f);
+    void *raw = malloc(dtype_row_bytes(type, x->ne[0]) + 1);
+
+    for (int64_t i = 0; i < x->ne[0]; i++)
+        f[i] = (float)ref_at(x, i, j, 0, 0);
+    quant_encoder(type)(f, raw, x->ne[0]);
+    quant_decoder(type)(raw, f, x->ne[0]);
+    for (int64_t i = 0; i < x->ne[0]; i++)
+        out[i] = (double)f[i];
+    free(f);
+    free(raw);
+}
+
 static void ref_rows(const struct tensor *t, double *out)
 {
     const struct tensor *a = t->src[0];
@@ -282,12 +304,7 @@ static void ref_rows(const struct tensor *t, double *out)
     for (int64_t r = 0; r < a->ne[1]; r++)
         ref_row(a, r, 0, 0, out + r * a->ne[0]);
     for (int64_t j = 0; j < t->src[1]->ne[1]; j++)
-        for (int64_t i = 0; i < t->ne[0]; i++) {
-            float f = (float)ref_at(t->src[1], i, j, 0, 0);
-            if (t->type == DT_F16)
-                f = f16_to_f32(f32_to_f16(f));
-            out[(int64_t)ref_at(t->src[2], j, 0, 0, 0) * t->ne[0] + i] = (double)f;
-        }
+        ref_encoded(t->type, t->src[1], j, out + (int64_t)ref_at(t->src[2], j, 0, 0, 0) * t->ne[0]);
 }
 
 static void ref_clamp(const struct tensor *t, double *out, double *size)
@@ -300,23 +317,6 @@ static void ref_clamp(const struct tensor *t, double *out, double *size)
         *out++ = fmin((double)p.hi, fmax((double)p.lo, ref_at(t->src[0], i0, i1, i2, i3)));
         if (size)
             *size++ = 0;
-    }
-}
-
-static void ref_soft_max(const struct tensor *t, double *out, double *size)
-{
-    EACH(t)
-    {
-        double max = -INFINITY, sum = 0, x = ref_at(t->src[0], i0, i1, i2, i3);
-
-        for (int64_t k = 0; k < t->ne[0]; k++)
-            max = fmax(max, ref_at(t->src[0], k, i1, i2, i3));
-        for (int64_t k = 0; k < t->ne[0]; k++)
-            sum += exp(ref_at(t->src[0], k, i1, i2, i3) - max);
-        *out = exp(x - max) / sum;
-        if (size) /* the difference is rounded */
-            *size++ = *out * (1 + fabs(x - max));
-        out++;
     }
 }
 
@@ -479,13 +479,60 @@ static double ref_slope(double max_bias, int64_t n, int64_t h)
                  : pow(pow(2, -max_bias / (double)(2 * p)), (double)(2 * (h - p) + 1));
 }
 
+/* What is added to the score of position j. */
+static double ref_bias(const struct tensor *mask, double slope, int64_t j, int64_t tok)
+{
+    double m = mask ? ref_at(mask, j, tok, 0, 0) : 0;
+
+    return m == -INFINITY ? m : slope * m;
+}
+
+static double ref_score(const struct param_attn *p, double s)
+{
+    s *= (double)p->scale;
+    return p->softcap > 0 ? (double)p->softcap * tanh(s / (double)p->softcap) : s;
+}
+
+static void ref_soft_max(const struct tensor *t, double *out, double *size)
+{
+    const struct tensor *x = t->src[0], *mask = t->src[1], *sinks = t->src[2];
+    double *s = malloc((size_t)(t->ne[0] + 1) * sizeof *s);
+    struct param_attn p;
+
+    op_param_get(t, &p);
+    for (int64_t r = 0; r < tensor_rows(t); r++) {
+        int64_t i1 = r % t->ne[1], i2 = r / t->ne[1] % t->ne[2], i3 = r / t->ne[1] / t->ne[2];
+        double sink = sinks ? ref_at(sinks, i2, 0, 0, 0) : -INFINITY, max = sink, sum = 0;
+        double slope = ref_slope((double)p.max_bias, t->ne[2], i2);
+
+        for (int64_t i = 0; i < t->ne[0]; i++) {
+            double bias = ref_bias(mask, slope, i, i1);
+            s[i] = bias == -INFINITY ? bias : ref_score(&p, ref_at(x, i, i1, i2, i3)) + bias;
+            max = fmax(max, s[i]);
+        }
+        if (sink != -INFINITY)
+            sum = exp(sink - max);
+        for (int64_t i = 0; i < t->ne[0]; i++)
+            sum += s[i] == -INFINITY ? 0 : exp(s[i] - max);
+        for (int64_t i = 0; i < t->ne[0]; i++) {
+            double own = ref_score(&p, ref_at(x, i, i1, i2, i3));
+
+            *out = s[i] == -INFINITY ? 0 : exp(s[i] - max) / sum;
+            if (size) /* differences and what they are made of are rounded */
+                *size++ = s[i] == -INFINITY ? 0 : *out * (1 + fabs(s[i] - max) + fabs(own));
+            out++;
+        }
+    }
+    free(s);
+}
+
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
     const struct tensor *sinks = t->src[4];
     int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
     double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
-    struct param_flash_attn p;
+    struct param_attn p;
 
     op_param_get(t, &p);
     for (int64_t tok = 0; tok < q->ne[2]; tok++)
@@ -493,13 +540,10 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
             double sink = sinks ? ref_at(sinks, h, 0, 0, 0) : -INFINITY, max = sink, sum;
             double slope = ref_slope((double)p.max_bias, q->ne[1], h);
             for (int64_t j = 0; j < n_kv; j++) {
-                double m = ref_at(mask, j, tok, 0, 0), s = 0;
-                for (int64_t i = 0; i < q->ne[0] && m != -INFINITY; i++)
+                double bias = ref_bias(mask, slope, j, tok), s = 0;
+                for (int64_t i = 0; i < q->ne[0] && bias != -INFINITY; i++)
                     s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, j, 0);
-                s *= (double)p.scale;
-                if (p.softcap > 0)
-                    s = (double)p.softcap * tanh(s / (double)p.softcap);
-                w[j] = m == -INFINITY ? m : s + slope * m;
+                w[j] = bias == -INFINITY ? bias : ref_score(&p, s) + bias;
                 max = fmax(max, w[j]);
             }
             sum = sink == -INFINITY ? 0 : exp(sink - max);

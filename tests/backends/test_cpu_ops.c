@@ -17,6 +17,7 @@
 #include "backends/cpu/features.h"
 #include "tests/backends/fixture.h"
 #include "gguf/base/mem.h"
+#include "gguf/quants.h"
 #include "tests/backends/ref.h"
 
 #define EPS 0x1p-24
@@ -186,6 +187,60 @@ static void test_mul_mat_planes(void **state)
             check(mul_mat(w1, x), 48);
             fx_end();
         }
+}
+
+/* Weights with their rows innermost, a few of many bytes apart, as values lie in a cache. */
+static void test_mul_mat_turned(void **state)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
+    static const int depths[] = {1, 5, 64, 770, 1600};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 15; i++) {
+        struct tensor *w = fx_random(fx_tensor(types[i % 3], 80, depths[i / 3], 1, 1, 8), 1);
+        struct tensor *x = fx_random(fx_tensor(DT_F32, depths[i / 3], 33, 1, 1, 4), 1), *y, *z;
+
+        w = fx_op(OP_TRANSPOSE, NULL, 0, part(w, 0, depths[i / 3]), NULL, NULL, NULL);
+        y = mul_mat(w, x);
+        check(y, 400);
+        check_threads(y);
+        check_parts(w, x, y);
+        z = mul_mat(fx_op(OP_CONT, NULL, 0, w, NULL, NULL, NULL), x); /* the usual way round */
+        fx_run(dev, z->src[0], 0);
+        fx_run(dev, z, 0);
+        assert_memory_equal(z->data, y->data, tensor_bytes(y));
+        fx_end();
+    }
+}
+
+/* Heads of a group share a plane: the same bits for tokens together and alone. */
+static void test_mul_mat_groups(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 4; i++) {
+        struct tensor *w = fx_random(fx_tensor(DT_F16, 96, 40, 2, 1, 0), 1), *y, *one;
+        struct tensor *x;
+
+        x = fx_random(fx_tensor(DT_F32, 96, i / 2 ? 6 : 7, i / 2 ? 7 : 6, 2, 4 * (size_t)(i % 2)),
+                      1);
+        if (i / 2) /* heads of a token together, as queries come */
+            x = fx_op(OP_PERMUTE, (int32_t[]){0, 2, 1, 3}, 16, x, NULL, NULL, NULL);
+        y = mul_mat(w, x);
+        check(y, 64);
+        check_threads(y);
+        for (int64_t t = 0; t < x->ne[1]; t++) {
+            one = mul_mat(w, part(x, t, 1));
+            fx_run(dev, one, 0);
+            for (int64_t h = 0; h < x->ne[2] * x->ne[3]; h++)
+                assert_memory_equal((float *)one->data + h * 40,
+                                    (float *)y->data + (h * x->ne[1] + t) * 40, 160);
+        }
+        fx_end();
+    }
 }
 
 /* NaN and infinities stay in their row and column; large values do not overflow on the way. */
@@ -382,7 +437,8 @@ static void test_clamp_soft_max(void **state)
         fx_random(x, i % 3 == 0 ? 1 : i % 3 == 1 ? 30 : 3e38f);
         y = fx_op(OP_CLAMP, &(struct param_clamp){-0.5f, 8}, 8, x, NULL, NULL, NULL);
         check(y, 0);
-        y = fx_op(OP_SOFT_MAX, NULL, 0, x, NULL, NULL, NULL);
+        y = fx_op(OP_SOFT_MAX, &(struct param_attn){.scale = 1}, sizeof(struct param_attn), x, NULL,
+                  NULL, NULL);
         check(y, 4);
         check_threads(y);
         fx_end();
@@ -665,14 +721,18 @@ static void test_set_rows(void **state)
     (void)state;
     if (!dev)
         skip();
-    for (int t = DT_F32; t <= DT_F16; t++)
-        for (size_t i = 0; i < N_WIDTH; i++) {
-            struct tensor *a = fx_random(fx_tensor((enum dtype)t, widths[i], 9, 1, 1, 4), 1), *y;
-            struct tensor *x = fx_random(fx_tensor(DT_F32, widths[i], 5, 1, 1, 8), 70000);
+    for (uint32_t t = 0; t < DT_COUNT; t++)
+        for (size_t i = 0; dtype_known(t) && quant_encoder((enum dtype)t) && i < N_WIDTH; i++) {
+            int64_t block = dtype_info((enum dtype)t)->block;
+            int64_t n = block > 1 ? block * (int64_t)(i + 1) : widths[i];
+            size_t pad = dtype_info((enum dtype)t)->bytes == 8 ? 8 : 4; /* aligned for the reference */
+            struct tensor *a = fx_random(fx_tensor((enum dtype)t, n, 9, 1, 1, pad), 1), *y;
+            struct tensor *x = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), 70000);
             struct tensor *ids = fx_tensor(DT_I64, 5, 1, 1, 1, 0);
             memcpy(ids->data, (int64_t[]){8, 0, 3, 4, 3}, 40); /* 3 twice: the later wins */
             y = fx_op(OP_SET_ROWS, NULL, 0, a, x, ids, NULL);
             check(y, 0);
+            check_threads(y);
             fx_end();
         }
 }
@@ -752,7 +812,7 @@ static void test_cont(void **state)
 
 struct attn_shape {
     int d, dv, n_head, n_head_kv, n_kv, n_tok;
-    enum dtype kv, mask;
+    enum dtype k, v, mask;
 };
 
 /* Causal mask: token i sees the first n_kv - n_tok + 1 + i positions, less some holes. */
@@ -776,14 +836,17 @@ static struct tensor *causal_mask(const struct attn_shape *s)
 /* K or V as in a cache: heads of a position side by side, positions a padded row apart. */
 static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
 {
-    struct tensor *t = fx_random(fx_tensor(type, (int64_t)d * n_head, n_kv, 1, 1, 8), 1);
-    struct tensor *v = part(t, 0, n_kv);
+    struct tensor *x = fx_random(fx_tensor(DT_F32, (int64_t)d * n_head, n_kv, 1, 1, 0), 1);
+    struct tensor *t = fx_tensor(type, (int64_t)d * n_head, n_kv, 1, 1, 8), *v;
 
+    for (int i = 0; i < n_kv; i++)
+        quant_encoder(type)(fx_f32(x, 0, i), (char *)t->data + (size_t)i * t->nb[1], t->ne[0]);
+    v = part(t, 0, n_kv);
     v->ne[0] = d;
     v->ne[1] = n_head;
     v->ne[2] = n_kv;
     v->nb[2] = t->nb[1];
-    v->nb[1] = (size_t)d * t->nb[0];
+    v->nb[1] = dtype_row_bytes(type, d);
     v->nb[3] = v->nb[2] * (size_t)n_kv;
     return v;
 }
@@ -791,29 +854,54 @@ static struct tensor *kv_of(enum dtype type, int d, int n_head, int n_kv)
 /* Bits of `how`: a softcap, ALiBi, sinks. */
 enum { CAP = 1, ALIBI = 2, SINKS = 4, N_HOW = 8 };
 
-static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
-                           struct tensor *mask, int how)
+static struct param_attn attn_params(int how, float scale)
 {
-    struct param_flash_attn p = {.scale = 1 / sqrtf((float)q->ne[0]),
-                                 .softcap = how & CAP ? 0.75f : 0.0f,
-                                 .max_bias = how & ALIBI ? 8.0f : 0.0f};
-    struct tensor *t = fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
-    struct err e;
+    return (struct param_attn){
+        .scale = scale, .softcap = how & CAP ? 0.75f : 0.0f, .max_bias = how & ALIBI ? 8.0f : 0.0f};
+}
 
-    if (how & SINKS) {
-        t->src[4] = fx_tensor(DT_F32, q->ne[1], 1, 1, 1, 0);
-        for (int64_t h = 0; h < q->ne[1]; h++) /* below, among and above the scores, none at all */
-            *fx_f32(t->src[4], h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
-        assert_int_equal(op_shape(t, &e), ST_OK);
-    }
+/* Below, among and above the scores, none at all; NULL where not asked for. */
+static struct tensor *attn_sinks(int how, int64_t n_head)
+{
+    struct tensor *t = how & SINKS ? fx_tensor(DT_F32, n_head, 1, 1, 1, 0) : NULL;
+
+    for (int64_t h = 0; t && h < n_head; h++)
+        *fx_f32(t, h, 0) = h % 4 == 3 ? -INFINITY : (float)(h % 4 * 4) - 4;
     return t;
 }
 
+static struct tensor *attn(struct tensor *q, struct tensor *k, struct tensor *v,
+                           struct tensor *mask, int how)
+{
+    struct param_attn p = attn_params(how, 1 / sqrtf((float)q->ne[0]));
+    struct tensor *t = fx_op(OP_FLASH_ATTN, &p, sizeof p, q, k, v, mask);
+    struct err e;
+
+    t->src[4] = attn_sinks(how, q->ne[1]);
+    assert_int_equal(op_shape(t, &e), ST_OK);
+    return t;
+}
+
+static struct tensor *soft_max(struct tensor *x, struct tensor *mask, int how)
+{
+    struct param_attn p = attn_params(how, 0.5f);
+
+    return fx_op(OP_SOFT_MAX, &p, sizeof p, x, mask, attn_sinks(how, x->ne[2]), NULL);
+}
+
 static const struct attn_shape attn_shapes[] = {
-    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16}, {64, 64, 4, 4, 64, 1, DT_F32, DT_F32},
-    {16, 16, 4, 1, 65, 33, DT_F16, DT_F32}, {80, 48, 6, 2, 130, 17, DT_F32, DT_F16},
-    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32},  {256, 256, 4, 1, 256, 3, DT_F16, DT_F16},
-    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16},  {1, 1, 1, 1, 1, 1, DT_F32, DT_F32},
+    {64, 64, 9, 3, 200, 5, DT_F16, DT_F16, DT_F16},
+    {64, 64, 4, 4, 64, 1, DT_F32, DT_F32, DT_F32},
+    {16, 16, 4, 1, 65, 33, DT_F16, DT_F16, DT_F32},
+    {80, 48, 6, 2, 130, 17, DT_F32, DT_F32, DT_F16},
+    {33, 21, 2, 2, 63, 2, DT_F32, DT_F32, DT_F32},
+    {256, 256, 4, 1, 256, 3, DT_F16, DT_F16, DT_F16},
+    {64, 64, 50, 1, 3, 2, DT_F16, DT_F16, DT_F16},
+    {1, 1, 1, 1, 1, 1, DT_F32, DT_F32, DT_F32},
+    {64, 32, 6, 3, 130, 7, DT_Q8_0, DT_Q8_0, DT_F16},
+    {96, 64, 4, 2, 70, 19, DT_Q4_0, DT_F16, DT_F32},
+    {32, 32, 4, 1, 200, 3, DT_BF16, DT_Q4_0, DT_F16},
+    {48, 64, 3, 3, 65, 2, DT_BF16, DT_BF16, DT_F16},
 };
 #define N_ATTN (sizeof attn_shapes / sizeof attn_shapes[0])
 
@@ -826,8 +914,8 @@ static void test_attn(void **state)
         const struct attn_shape *s = &attn_shapes[i / N_HOW];
         struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
         struct tensor *y =
-            attn(q, kv_of(s->kv, s->d, s->n_head_kv, s->n_kv),
-                 kv_of(s->kv, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
+            attn(q, kv_of(s->k, s->d, s->n_head_kv, s->n_kv),
+                 kv_of(s->v, s->dv, s->n_head_kv, s->n_kv), causal_mask(s), (int)(i % N_HOW));
         check(y, 60);
         check_threads(y);
         fx_end();
@@ -847,8 +935,8 @@ static void test_attn_invariance(void **state)
         struct tensor *k, *v, *mask, *wide, *y, *one;
 
         padded.n_kv = s.n_kv + 100;
-        k = kv_of(s.kv, s.d, s.n_head_kv, padded.n_kv);
-        v = kv_of(s.kv, s.dv, s.n_head_kv, padded.n_kv);
+        k = kv_of(s.k, s.d, s.n_head_kv, padded.n_kv);
+        v = kv_of(s.v, s.dv, s.n_head_kv, padded.n_kv);
         memset((char *)k->data + (size_t)s.n_kv * k->nb[2], 0xff, 100 * k->nb[2] - 8); /* NaN */
         memset((char *)v->data + (size_t)s.n_kv * v->nb[2], 0xff, 100 * v->nb[2] - 8);
         mask = causal_mask(&s);
@@ -915,6 +1003,101 @@ static void test_attn_masked(void **state)
             assert_true(isnan(((float *)y->data)[16 + i]) == ((how & SINKS) != 0));
             assert_true(((float *)y->data)[32 + i] == 0);
             assert_true(isnan(((float *)y->data)[64 + i]));
+        }
+        fx_end();
+    }
+}
+
+/* Compute t with its memory over a source's. */
+static void run_over(struct tensor *t, struct tensor *src)
+{
+    t->view_src = t; /* keeps the fixture from poisoning the source */
+    t->data = src->data;
+    fx_run(dev, t, 0);
+}
+
+/* Over the mask, where that has the same layout. */
+static void test_soft_max_over_mask(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int how = 0; how < N_HOW; how++) {
+        struct attn_shape s = {.n_kv = 200, .n_tok = 5, .mask = DT_F32};
+        struct tensor *x = fx_random(fx_tensor(DT_F32, 200, 5, 1, 1, 0), 6), *y, *over;
+        struct tensor *mask = causal_mask(&s), *tight = fx_tensor(DT_F32, 200, 5, 1, 1, 0);
+
+        for (int t = 0; t < 5; t++)
+            memcpy(fx_f32(tight, 0, t), fx_f32(mask, 0, t), 200 * sizeof(float));
+        y = soft_max(x, tight, how);
+        fx_run(dev, y, 0);
+        over = soft_max(x, tight, how);
+        run_over(over, tight);
+        assert_memory_equal(over->data, y->data, tensor_bytes(y));
+        fx_end();
+    }
+}
+
+/* As one step of attention; masked positions behind change nothing, and it may be done in place. */
+static void test_attn_soft_max(void **state)
+{
+    static const int n_kv[] = {1, 7, 64, 200};
+
+    (void)state;
+    if (!dev)
+        skip();
+    for (int i = 0; i < 4 * N_HOW; i++) {
+        struct attn_shape s = {.n_kv = n_kv[i / N_HOW], .n_tok = n_kv[i / N_HOW] < 5 ? 1 : 5};
+        struct tensor *x, *y, *wide, *z, *mask;
+
+        s.mask = i % 2 ? DT_F32 : DT_F16;
+        x = fx_random(fx_tensor(DT_F32, s.n_kv, s.n_tok, 6, 1, 4), 6);
+        y = soft_max(x, causal_mask(&s), i % N_HOW);
+        check(y, 8);
+        check_threads(y);
+        wide = fx_random(fx_tensor(DT_F32, s.n_kv + 256, s.n_tok, 6, 1, 0), 6);
+        mask = fx_tensor(DT_F32, s.n_kv + 256, s.n_tok, 1, 1, 0);
+        for (int64_t r = 0; r < 6 * s.n_tok; r++)
+            memcpy((char *)wide->data + (size_t)r * wide->nb[1],
+                   (char *)x->data + (size_t)r * x->nb[1], (size_t)s.n_kv * 4);
+        for (int64_t t = 0; t < s.n_tok; t++)
+            for (int64_t j = 0; j < s.n_kv + 256; j++)
+                *fx_f32(mask, j, t) = j < s.n_kv ? (float)ref_at(y->src[1], j, t, 0, 0) : -INFINITY;
+        z = soft_max(wide, mask, i % N_HOW);
+        run_over(z, wide);
+        for (int64_t r = 0; r < 6 * s.n_tok; r++)
+            assert_memory_equal((char *)z->data + (size_t)r * z->nb[1],
+                                (char *)y->data + (size_t)r * y->nb[1], (size_t)s.n_kv * 4);
+        fx_end();
+    }
+}
+
+/* As test_attn_masked. */
+static void test_attn_soft_max_masked(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int how = 0; how < N_HOW; how++) {
+        struct tensor *x = fx_random(fx_tensor(DT_F32, 70, 3, 2, 1, 0), 3), *y;
+        struct tensor *mask = fx_tensor(DT_F32, 70, 3, 1, 1, 0);
+
+        for (int j = 0; j < 70; j++) {
+            *fx_f32(mask, j, 0) = j < 50 ? 0 : -INFINITY;
+            *fx_f32(mask, j, 1) = -INFINITY;
+        }
+        y = soft_max(x, mask, how);
+        check(y, 8);
+        for (int t = 0; t < 3; t++)
+            *fx_f32(x, 60, t) = NAN;
+        if (how & SINKS)
+            *fx_f32(y->src[2], 1, 0) = NAN;
+        fx_run(dev, y, 0);
+        for (int j = 0; j < 70; j++) {
+            assert_true(isfinite(*fx_f32(y, j, 0)) && *fx_f32(y, j, 1) == 0);
+            assert_true(isnan(*fx_f32(y, j, 2)));
+            assert_true(j < 50 || *fx_f32(y, j, 0) == 0);
+            assert_int_equal(isnan(*fx_f32(y, j, 3)) != 0, (how & SINKS) != 0);
         }
         fx_end();
     }
@@ -1008,6 +1191,8 @@ int main(int argc, char **argv)
         test_mul_mat_types,
         test_mul_mat_tiles,
         test_mul_mat_planes,
+        test_mul_mat_turned,
+        test_mul_mat_groups,
         test_mul_mat_extremes,
         test_far_rows,
         test_add_mul_div,
@@ -1033,12 +1218,17 @@ int main(int argc, char **argv)
         test_attn,
         test_attn_invariance,
         test_attn_masked,
+        test_soft_max_over_mask,
+        test_attn_soft_max,
+        test_attn_soft_max_masked,
     };
     static const char *const names[] = {
         "table",
         "mul_mat_types",
         "mul_mat_tiles",
         "mul_mat_planes",
+        "mul_mat_turned",
+        "mul_mat_groups",
         "mul_mat_extremes",
         "far_rows",
         "add_mul_div",
@@ -1064,6 +1254,9 @@ int main(int argc, char **argv)
         "attn",
         "attn_invariance",
         "attn_masked",
+        "soft_max_over_mask",
+        "attn_soft_max",
+        "attn_soft_max_masked",
     };
     enum { N = sizeof tests / sizeof tests[0] };
     int n_failed = 0;

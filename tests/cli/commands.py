@@ -139,7 +139,7 @@ check_error("no such node", run("logits", "--ids", "1", "--json", "--dump-node",
 # ---- bench ----
 BENCH = ["bench", "-r", "2", "-t", "1"]
 FIELDS = {"cpu_info", "gpu_info", "backends", "model_filename", "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads",
-          "type_k", "type_v", "n_gpu_layers", "use_mmap", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts",
+          "type_k", "type_v", "flash_attn", "n_gpu_layers", "use_mmap", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts",
           "samples_ns", "samples_ts"}
 rows = json.loads(run(*BENCH, "-p", "8,4", "-n", "2", "-d", "0,5", "-o", "json").stdout)
 check("combinations", [(x["n_prompt"], x["n_gen"], x["n_depth"]) for x in rows] ==

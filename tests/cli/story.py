@@ -58,6 +58,15 @@ check("a seed", len(want) > 50 and want == run(ask, "-s", "7", "-n", "40").stdou
 for args in (["-t", "1"], ["-t", "2"], ["-t", "3"], ["-ub", "1"], ["-ub", "7"], ["-b", "5"], ["--no-reuse"], ["--check-reuse"], ["-c", "100"]):
     got = run(ask, "-s", "7", "-n", "40", *args)
     check(f"same text with {args}", got.stdout == want, got)
+for kind in ("f32", "f16", "bf16", "q8_0", "q4_0"):
+    r = run(ask, "-n", "20", *ONE, "-ctk", kind, "-ctv", kind, "--stats")
+    n = re.search(rb"^kv_bytes (\d+)$", r.stderr, re.M)
+    bits = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q4_0": 4.5}[kind]
+    check(f"KV cache of {kind}", r.returncode == 0 and len(r.stdout) > 30 and n and int(n[1]) == 65536 * bits, r)
+off = run(ask, "-n", "40", *ONE, "-fa", "off")
+check("attention in steps", off.returncode == 0 and off.stdout == run(ask, "-n", "40", *ONE).stdout, off)
+r = run(ask, "-n", "1", "-fa", "off", "-ctv", "q4_0")
+check("no values in blocks without flash attention", r.returncode == 2 and b"-fa on, or -ctv f16" in r.stderr and not r.stdout, r)
 hot = ["--temp", "1.5", "-n", "25", "-t", "1"]
 check("10 texts of 10 seeds", len({run(ask, *hot, "--top-k", k, "-s", str(s)).stdout for s in range(10) for k in ("0", "-1")}) == 10)
 check("one text with top-k 1", len({run(ask, *hot, "--top-k", "1", "-s", str(s)).stdout for s in range(3)}) == 1)

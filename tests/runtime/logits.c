@@ -68,16 +68,16 @@ static enum status compare_row(void *ctx, uint32_t pos, const float *logits, str
 }
 
 static enum status evaluate(struct model *m, const struct devices *devs, const int32_t *ids, int n,
-                            uint32_t n_ubatch, struct compare *c, struct err *e)
+                            const struct session_options *base, struct compare *c, struct err *e)
 {
-    struct session_options so = {.devs = devs,
-                                 .type_k = DT_F32,
-                                 .type_v = DT_F32,
-                                 .n_ubatch = n_ubatch,
-                                 .all_outputs = true};
+    struct session_options so = *base;
     struct session *s;
-    enum status st = session_new(&s, m, &so, e);
+    enum status st;
 
+    so.devs = devs;
+    so.type_k = so.type_v = DT_F32;
+    so.all_outputs = true;
+    st = session_new(&s, m, &so, e);
     if (!st)
         st = session_eval(s, ids, (uint32_t)n, WANT_ALL, compare_row, c, e);
     session_free(s);
@@ -86,6 +86,13 @@ static enum status evaluate(struct model *m, const struct devices *devs, const i
 
 enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, int n,
                     uint32_t n_ubatch, double *nmse, struct err *e)
+{
+    return nmse_with(model, oracle, ids, n, &(struct session_options){.n_ubatch = n_ubatch}, nmse,
+                     e);
+}
+
+enum status nmse_with(const char *model, const char *oracle, const int32_t *ids, int n,
+                      const struct session_options *so, double *nmse, struct err *e)
 {
     struct device_options dopt = {.n_threads = 2};
     struct devices devs = {0};
@@ -111,7 +118,7 @@ enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, i
             st = err_set(e, ST_IO, "'%s' has %zu bytes", oracle, n_bytes);
     }
     if (!st)
-        st = evaluate(m, &devs, ids, n, n_ubatch, &c, e);
+        st = evaluate(m, &devs, ids, n, so, &c, e);
     if (!st && c.n != (uint32_t)n)
         st = err_set(e, ST_IO, "%u rows of logits, expected %d", c.n, n);
     if (!st)

@@ -17,6 +17,10 @@ char *read_file(const char *path, size_t *n);
  * Evaluate ids in micro-batches of n_ubatch (0: the default) with an F32 cache and give
  * sum((a-b)^2) / sum(b^2) against the little-endian f32 rows in `oracle`.
  */
+struct session_options;
+/* The same with other options; devices, types of the cache and outputs are set here. */
+enum status nmse_with(const char *model, const char *oracle, const int32_t *ids, int n,
+                      const struct session_options *so, double *nmse, struct err *e);
 enum status nmse_of(const char *model, const char *oracle, const int32_t *ids, int n,
                     uint32_t n_ubatch, double *nmse, struct err *e);
 

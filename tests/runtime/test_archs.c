@@ -247,6 +247,37 @@ static void test_missing_part(void **state)
     assert_non_null(strstr(err.msg, "'blk.0.attn_v.weight' is missing"));
 }
 
+/* ---- Baichuan 13B ---- */
+
+static float *deep_logits(const char *arch, uint32_t n_layer)
+{
+    struct tiny_options o = options(arch, DT_F32);
+    struct tiny t;
+    float *x;
+
+    o.n_layer = n_layer;
+    o.n_embd = o.n_ff = 64;
+    ok(tiny_load(&t, &o, &err));
+    x = all_logits(&t, 256);
+    tiny_release(&t);
+    return x;
+}
+
+/* With 40 layers baichuan is what refact is; with 32 and 39 it is not. */
+static void test_baichuan(void **state)
+{
+    static const uint32_t n_layer[] = {40, 39, 32};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        float *a = deep_logits("baichuan", n_layer[i]), *b = deep_logits("refact", n_layer[i]);
+
+        assert_int_equal(memcmp(a, b, sizeof(float) * N_IDS * N_VOCAB) == 0, i == 0);
+        mem_free(a);
+        mem_free(b);
+    }
+}
+
 /* ---- temperature of attention ---- */
 
 struct temperature {
@@ -390,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_every_arch),
         cmocka_unit_test(test_fused_qkv),
         cmocka_unit_test(test_missing_part),
+        cmocka_unit_test(test_baichuan),
         cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_latent_heads),
     };

@@ -142,6 +142,96 @@ static void test_same_bits(void **state)
     }
 }
 
+/*
+ * Every type of the cache: the same bits however tokens are cut, and a distance from F32 that is not 0 and that
+ * its precision allows.
+ */
+static void test_kv_types(void **state)
+{
+    static const struct {
+        enum dtype type;
+        double lo, hi;  /* of the normalised squared error */
+        size_t n_bytes; /* of 32 elements */
+    } kinds[] = {{DT_F16, 1e-12, 1e-6, 64},
+                 {DT_BF16, 1e-9, 1e-4, 64},
+                 {DT_Q8_0, 1e-9, 1e-3, 34},
+                 {DT_Q4_0, 1e-6, 0.1, 18}};
+    const struct tiny_options to = {.n_embd = 128, .seed = 6}; /* heads of 32 */
+    struct session_options o;
+    struct session_stats stats;
+    struct tiny t;
+    int32_t ids[70];
+    float *exact;
+
+    (void)state;
+    random_ids(ids, 70, 4);
+    ok(tiny_load(&t, &to, &err));
+    o = tiny_session(&t, 256, 64);
+    exact = all_logits(&t, &o, ids, 70, 70, NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        double err2 = 0, ref2 = 0;
+        float *x;
+
+        o.type_k = o.type_v = kinds[i].type;
+        x = all_logits(&t, &o, ids, 70, 70, &stats);
+        check_cuts(&t, o, ids, 70, x);
+        for (int j = 0; j < 70 * N_VOCAB; j++) {
+            err2 += pow((double)x[j] - (double)exact[j], 2);
+            ref2 += pow((double)exact[j], 2);
+        }
+        print_message("%s: NMSE %.2g\n", dtype_name(kinds[i].type), err2 / ref2);
+        assert_true(err2 / ref2 > kinds[i].lo && err2 / ref2 < kinds[i].hi);
+        /* 2 layers, K and V, 2 heads of 32 */
+        assert_int_equal(stats.n_kv_bytes, 8 * 256 * kinds[i].n_bytes);
+        mem_free(x);
+    }
+    mem_free(exact);
+    tiny_release(&t);
+}
+
+/* Attention in steps: the same bits however tokens are cut, hardly other ones than in one step. */
+static void test_no_flash_attn(void **state)
+{
+    static const enum dtype kinds[] = {DT_F32, DT_F16, DT_BF16};
+    const struct tiny_options to = {.n_embd = 128, .seed = 6}; /* heads of 32 */
+    struct session_options o;
+    struct tiny t;
+    int32_t ids[300];
+
+    (void)state;
+    random_ids(ids, 300, 4);
+    ok(tiny_load(&t, &to, &err));
+    o = tiny_session(&t, 512, 512);
+    for (int i = 0; i < 4; i++) { /* last: keys may be quantised */
+        double err2 = 0, ref2 = 0;
+        float *x, *y;
+
+        o.type_k = i == 3 ? DT_Q8_0 : kinds[i];
+        o.type_v = kinds[i % 3];
+        o.no_flash_attn = false;
+        y = all_logits(&t, &o, ids, 300, 300, NULL);
+        o.no_flash_attn = true;
+        x = all_logits(&t, &o, ids, 300, 300, NULL);
+        check_cuts(&t, o, ids, 300, x);
+        for (int j = 0; j < 300 * N_VOCAB; j++) {
+            err2 += pow((double)x[j] - (double)y[j], 2);
+            ref2 += pow((double)y[j], 2);
+        }
+        assert_true(err2 > 0 && err2 / ref2 < 1e-10);
+        mem_free(x);
+        mem_free(y);
+    }
+    o.type_v = DT_Q8_0;
+    {
+        struct session *s;
+
+        assert_int_equal(session_new(&s, t.m, &o, &err), ST_USAGE);
+        assert_non_null(
+            strstr(err.msg, "-ctv 'q8_0' needs flash attention; try -fa on, or -ctv f16"));
+    }
+    tiny_release(&t);
+}
+
 /* The same for other weights, where a kernel for many columns may be another. */
 static void test_same_bits_quantised(void **state)
 {
@@ -402,7 +492,14 @@ static void test_options(void **state)
     o.type_k = DT_Q8_0;
     assert_int_equal(session_new(&s, tiny.m, &o, &err), ST_USAGE);
     assert_non_null(strstr(err.msg, "-ctk 'q8_0'"));
+    assert_non_null(strstr(err.msg, "have 16; try -ctk f16"));
     o.type_k = DT_F16;
+    o.type_v = DT_Q4_0;
+    assert_int_equal(session_new(&s, tiny.m, &o, &err), ST_USAGE);
+    assert_non_null(strstr(err.msg, "-ctv 'q4_0' stores blocks of 32 elements"));
+    o.type_v = DT_Q6_K;
+    assert_int_equal(session_new(&s, tiny.m, &o, &err), ST_USAGE);
+    assert_non_null(strstr(err.msg, "-ctv 'q6_K' is not a type"));
     o.type_v = (enum dtype)4; /* a hole in the numbering */
     assert_int_equal(session_new(&s, tiny.m, &o, &err), ST_USAGE);
     o.type_v = DT_F16;
@@ -780,6 +877,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_same_bits_quantised),
+        cmocka_unit_test(test_kv_types),
+        cmocka_unit_test(test_no_flash_attn),
         cmocka_unit_test(test_last_is_last_of_all),
         cmocka_unit_test(test_truncate),
         cmocka_unit_test(test_decode_1000),
