@@ -26,7 +26,9 @@
 #define TOK_KINDS(X)                                                                               \
     X(spm)                                                                                         \
     X(bpe)                                                                                         \
-    X(raw)
+    X(raw)                                                                                         \
+    X(wpm)                                                                                         \
+    X(ugm)
 
 #define TOK_TEXT_MAX ((size_t)1 << 30) /* bytes of one text; offsets of its symbols are 32 bits */
 
@@ -41,7 +43,9 @@ struct tok_work {
 struct tok_kind {
     const char *model; /* value of tokenizer.ggml.model */
     const char *name;
-    bool add_bos, add_space_prefix; /* rules when the file gives none */
+    bool add_bos, add_eos, add_space_prefix; /* rules when the file gives none */
+    const char *bos_key2;                    /* where BOS is if bos_token_id is missing; or NULL */
+    const char *eos_key;                     /* where EOS is; NULL: eos_token_id */
     const char *bos_piece, *eos_piece,
         *unk_piece; /* found by text when their key is missing; or NULL */
 

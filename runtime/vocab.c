@@ -267,12 +267,14 @@ static enum status load_id(struct vocab *v, const struct gguf *g, const char *ke
 static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e)
 {
     const struct tok_kind *k = v->kind;
+    const char *bos_key =
+        k->bos_key2 && !gguf_find(g, KEY("bos_token_id")) ? k->bos_key2 : KEY("bos_token_id");
     const struct {
         const char *key, *piece;
         int32_t *out;
     } ids[] = {
-        {KEY("bos_token_id"), k->bos_piece, &v->bos},
-        {KEY("eos_token_id"), k->eos_piece, &v->eos},
+        {bos_key, k->bos_piece, &v->bos},
+        {k->eos_key ? k->eos_key : KEY("eos_token_id"), k->eos_piece, &v->eos},
         {KEY("eot_token_id"), NULL, &v->eot},
         {KEY("eom_token_id"), NULL, &v->eom},
         {KEY("unknown_token_id"), k->unk_piece, &v->unk},
@@ -320,12 +322,16 @@ static void mark_markers(struct vocab *v)
     bool sections = has_piece(v, "<|call|>")
                         ? has_piece(v, "<|return|>")
                         : has_piece(v, "<|calls|>") && has_piece(v, "<|flush|>");
+    /* Those of Gemma 4 and PLaMo hold </s> as a piece of HTML. */
+    bool plain_end = has_piece(v, "<|tool_response>") || has_piece(v, "<|plamo:eos|>");
 
     for (size_t i = 0; i < N_MARKERS; i++) {
         const struct marker *m = &markers[i];
         int32_t id = vocab_find(v, m->piece, strlen(m->piece));
 
         if (id == VOCAB_NONE || tok_type(v, id) == TOK_UNKNOWN)
+            continue;
+        if (m->control_only && plain_end && !tok_is_special(tok_type(v, id)))
             continue;
         if (!tok_is_special(tok_type(v, id)))
             v->info[id] |= TOKF_MARKER;
@@ -475,6 +481,7 @@ enum status vocab_load(struct vocab **out, const struct gguf *g, struct err *e)
     if (st)
         goto fail;
     v->add_bos = v->kind->add_bos;
+    v->add_eos = v->kind->add_eos;
     v->add_space_prefix = v->kind->add_space_prefix;
 
     st = load_pieces(v, g, e);
