@@ -74,6 +74,7 @@ enum {                /* v->info: a token type and flags */
        TOKF_TYPE = 7, /* mask */
        TOKF_EOG = 8,
        TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
+       TOKF_LSTRIP = 64, /* ... in front of it */
        TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
 };
 
@@ -109,6 +110,12 @@ static inline bool tok_is_special(enum token_type t)
 static inline bool tok_stands_alone(const struct vocab *v, int32_t id)
 {
     return tok_is_special(tok_type(v, id)) || v->info[id] & TOKF_MARKER;
+}
+
+/* ASCII white space, which some special tokens swallow. */
+static inline bool tok_is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 /*

@@ -367,18 +367,11 @@ static bool contains_folded(struct gguf_str s, const char *word)
     return false;
 }
 
-/*
- * Phi-3's tokenizer lets its special tokens swallow the white space that follows them. Files do not
- * carry that property, so the model is told by its name, as llama.cpp does.
- */
-static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err *e)
+/* Phi-3's special tokens swallow the white space that follows them. */
+static void strip_behind_all(struct vocab *v)
 {
     static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
-    struct gguf_str name = {"", 0};
-    enum status st = gguf_get_str(g, "general.name", false, &name, e);
 
-    if (st || !(contains_folded(name, "phi-3") || contains_folded(name, "phi3")))
-        return st;
     for (int32_t i = 0; i < v->n_tokens; i++)
         if (tok_stands_alone(v, i))
             v->info[i] |= TOKF_RSTRIP;
@@ -388,6 +381,34 @@ static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err 
         if (id != VOCAB_NONE)
             v->info[id] &= (uint8_t)~TOKF_RSTRIP;
     }
+}
+
+/* The mask token of some encoders swallows the white space in front of it. */
+static void strip_in_front(struct vocab *v, const char *piece)
+{
+    int32_t id = vocab_find(v, piece, strlen(piece));
+
+    if (id != VOCAB_NONE)
+        v->info[id] |= TOKF_LSTRIP;
+}
+
+/* Files do not carry these properties, so the model is told by its names, as llama.cpp does. */
+static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err *e)
+{
+    struct gguf_str name = {"", 0}, arch = {"", 0}, pre = {v->pre, strlen(v->pre)};
+    enum status st = gguf_get_str(g, "general.name", false, &name, e);
+
+    if (!st)
+        st = gguf_get_str(g, "general.architecture", false, &arch, e);
+    if (st)
+        return st;
+    if (contains_folded(pre, "jina-v2-") || contains_folded(arch, "nomic-bert-moe") ||
+        contains_folded(arch, "jina-bert-v3"))
+        strip_in_front(v, "<mask>");
+    else if (contains_folded(name, "phi-3") || contains_folded(name, "phi3"))
+        strip_behind_all(v);
+    else if (contains_folded(name, "modern-bert"))
+        strip_in_front(v, "[MASK]");
     return ST_OK;
 }
 
@@ -638,6 +659,9 @@ static enum status encode_parts(const struct vocab *v, struct tok_work *w, const
     for (size_t i = 0; i <= hits->n; i++) {
         size_t end = i < hits->n ? hits->hit[i].pos : n;
 
+        if (i < hits->n && v->info[hits->hit[i].id] & TOKF_LSTRIP)
+            while (end > pos && tok_is_space(text[end - 1]))
+                end--;
         if (end > pos) {
             enum status st = v->kind->encode(v, w, text + pos, end - pos,
                                              after_special && v->add_space_prefix, out, e);

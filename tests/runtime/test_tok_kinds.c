@@ -273,6 +273,32 @@ static void user_defined(void **state)
     unload(&l);
 }
 
+/* The mask token of these encoders swallows the white space in front of it. */
+static void mask_tokens(void **state)
+{
+    static const char *const pieces[] = {"<unk>", "a", SPACE, "<mask>", "[MASK]", NULL};
+    static const struct {
+        const char *arch, *name, *want;
+    } models[] = {{"t5", "t5", "1 2 2 3 2 1 2 4"},
+                  {"nomic-bert-moe", "x", "1 3 2 1 2 4"},
+                  {"jina-bert-v3", "modern-bert", "1 3 2 1 2 4"},
+                  {"bert", "My-Modern-BERT", "1 2 2 3 2 1 4"}};
+    const float score[5] = {0, -1, -1};
+    const int32_t types[] = {TOK_UNKNOWN, 1, 1, TOK_CONTROL, TOK_CONTROL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        struct gguf_writer *w = small("t5", pieces, score, types);
+        struct loaded l;
+
+        gguf_put_str(w, "general.architecture", models[i].arch);
+        gguf_put_str(w, "general.name", models[i].name);
+        l = must_load(w);
+        expect_ids(l.v, "a  <mask> a [MASK]", ENC_SPECIAL, models[i].want);
+        unload(&l);
+    }
+}
+
 /* ---- files that are wrong ---- */
 
 static void put_map(struct gguf_writer *w, const uint32_t *unit, size_t n, const char *text,
@@ -546,17 +572,12 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wpm_ids),
-        cmocka_unit_test(wpm_rules),
-        cmocka_unit_test(ugm_ids),
-        cmocka_unit_test(best_of_all_ways),
-        cmocka_unit_test(user_defined),
-        cmocka_unit_test(broken_maps),
-        cmocka_unit_test(hostile_vocabularies),
-        cmocka_unit_test(refused_kinds),
-        cmocka_unit_test(random_texts),
-        cmocka_unit_test(long_runs),
-        cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(wpm_ids),       cmocka_unit_test(wpm_rules),
+        cmocka_unit_test(ugm_ids),       cmocka_unit_test(best_of_all_ways),
+        cmocka_unit_test(user_defined),  cmocka_unit_test(mask_tokens),
+        cmocka_unit_test(broken_maps),   cmocka_unit_test(hostile_vocabularies),
+        cmocka_unit_test(refused_kinds), cmocka_unit_test(random_texts),
+        cmocka_unit_test(long_runs),     cmocka_unit_test(stops_when_asked),
         cmocka_unit_test(out_of_memory),
     };
 
