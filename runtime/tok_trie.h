@@ -17,15 +17,14 @@ enum {
 }; /* no child is the root: as a result it means "none" */
 
 struct trie_node {
-    uint32_t child; /* the first of n_child */
-    int32_t id;     /* token that ends here, or VOCAB_NONE */
-    uint16_t n_child;
+    uint32_t child, n_child; /* the first, and how many, in the order of their bytes */
+    int32_t id;              /* token that ends here, or VOCAB_NONE */
     uint8_t byte;
 };
 
 struct trie {
     struct trie_node *node;
-    size_t n, cap;
+    size_t n;
 };
 
 /*

@@ -10,6 +10,8 @@
 #include <time.h>
 
 #include "gguf/base/mem.h"
+#include "runtime/tok.h"
+#include "runtime/tok_trie.h"
 #include "tests/runtime/vocab_util.h"
 
 #define SPACE "\xe2\x96\x81"
@@ -62,6 +64,62 @@ static struct text decoded(const struct vocab *v, const int32_t *id, size_t n, b
         if (detok_add(&d, id[i], &t, &e))
             fail_msg("%s", e.msg);
     return t;
+}
+
+/* ---- the trie ---- */
+
+static uint32_t next(uint64_t *s)
+{
+    *s = *s * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*s >> 33);
+}
+
+/* The token that the trie has for p[0..n). */
+static int32_t walk(const struct trie *t, const char *p, size_t n)
+{
+    uint32_t at = TRIE_ROOT;
+
+    for (size_t i = 0; i < n; i++)
+        if (!(at = trie_step(t, at, (uint8_t)p[i])))
+            return VOCAB_NONE;
+    return n ? t->node[at].id : VOCAB_NONE;
+}
+
+/* Random pieces, many with long common starts, NULs and twins, against looking at each of them. */
+static void trie(void **state)
+{
+    enum { N = 300 };
+    static const char alphabet[] = "ab\0\xff";
+    static char bytes[N][24];
+    struct gguf_str piece[N];
+    uint8_t info[N];
+    struct vocab v = {.n_tokens = N, .piece = piece, .info = info};
+    struct trie t = {0};
+    struct err e = {0};
+    uint64_t rnd = 3;
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        size_t n = 1 + next(&rnd) % (i % 3 ? 20 : 3);
+
+        memset(bytes[i], 'a', sizeof bytes[i]);
+        for (size_t k = i % 3 ? 6 : 0; k < n; k++)
+            bytes[i][k] = alphabet[next(&rnd) % 4];
+        piece[i] = (struct gguf_str){bytes[i], n};
+        info[i] = i % 17 ? TOK_NORMAL : TOK_CONTROL;
+    }
+    assert_int_equal(trie_init(&t, &v, &e), ST_OK);
+    for (int i = 0; i < N; i++)
+        for (size_t n = 0; n <= piece[i].n; n++) {
+            int32_t want = VOCAB_NONE;
+
+            for (int k = N - 1; k >= 0; k--)
+                if (info[k] == TOK_NORMAL && piece[k].n == n &&
+                    memcmp(piece[k].p, piece[i].p, n) == 0)
+                    want = k;
+            assert_int_equal(walk(&t, piece[i].p, n), want);
+        }
+    trie_release(&t);
 }
 
 /* ---- WordPiece ---- */
@@ -211,12 +269,6 @@ static double sum_of(const float *score, double unknown, const struct tokens *id
     }
     assert_int_equal(*p, 0);
     return s;
-}
-
-static uint32_t next(uint64_t *s)
-{
-    *s = *s * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*s >> 33);
 }
 
 static void best_of_all_ways(void **state)
