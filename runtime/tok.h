@@ -26,7 +26,9 @@
 #define TOK_KINDS(X)                                                                               \
     X(spm)                                                                                         \
     X(bpe)                                                                                         \
-    X(raw)
+    X(raw)                                                                                         \
+    X(wpm)                                                                                         \
+    X(ugm)
 
 #define TOK_TEXT_MAX ((size_t)1 << 30) /* bytes of one text; offsets of its symbols are 32 bits */
 
@@ -41,7 +43,9 @@ struct tok_work {
 struct tok_kind {
     const char *model; /* value of tokenizer.ggml.model */
     const char *name;
-    bool add_bos, add_space_prefix; /* rules when the file gives none */
+    bool add_bos, add_eos, add_space_prefix; /* rules when the file gives none */
+    const char *bos_key2;                    /* where BOS is if bos_token_id is missing; or NULL */
+    const char *eos_key;                     /* where EOS is; NULL: eos_token_id */
     const char *bos_piece, *eos_piece,
         *unk_piece; /* found by text when their key is missing; or NULL */
 
@@ -70,6 +74,7 @@ enum {                /* v->info: a token type and flags */
        TOKF_TYPE = 7, /* mask */
        TOKF_EOG = 8,
        TOKF_RSTRIP = 16, /* in a text it swallows the white space behind it */
+       TOKF_LSTRIP = 64, /* ... in front of it */
        TOKF_MARKER = 32, /* a known end-of-turn marker that the file calls ordinary */
        TOKF_LIKE_CONTROL = 64, /* user-defined, but written like a mark of a chat template */
 };
@@ -106,6 +111,12 @@ static inline bool tok_is_special(enum token_type t)
 static inline bool tok_stands_alone(const struct vocab *v, int32_t id)
 {
     return tok_is_special(tok_type(v, id)) || v->info[id] & TOKF_MARKER;
+}
+
+/* ASCII white space, which some special tokens swallow. */
+static inline bool tok_is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 /*

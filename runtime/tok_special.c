@@ -219,11 +219,6 @@ static void sift(const struct special_hit *h, uint32_t *heap, size_t n, size_t i
     heap[i] = x;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
 /*
  * Settle the top candidate: take it, shorten it to what is still free at its place, or drop it (len
  * 0). True when it is done with. Only bytes not yet taken are looked at, each at most once per
@@ -239,7 +234,7 @@ static bool settle(const struct search *q, struct special_hit *h, uint8_t *taken
     }
     h->end = h->pos + h->len;
     if (q->s->v->info[h->id] & TOKF_RSTRIP)
-        while (h->end < q->n && !taken[h->end] && is_space(q->text[h->end]))
+        while (h->end < q->n && !taken[h->end] && tok_is_space(q->text[h->end]))
             h->end++;
     memset(taken + h->pos, 1, h->end - h->pos);
     return true;

@@ -273,12 +273,14 @@ static enum status load_id(struct vocab *v, const struct gguf *g, const char *ke
 static enum status load_ids(struct vocab *v, const struct gguf *g, struct err *e)
 {
     const struct tok_kind *k = v->kind;
+    const char *bos_key =
+        k->bos_key2 && !gguf_find(g, KEY("bos_token_id")) ? k->bos_key2 : KEY("bos_token_id");
     const struct {
         const char *key, *piece;
         int32_t *out;
     } ids[] = {
-        {KEY("bos_token_id"), k->bos_piece, &v->bos},
-        {KEY("eos_token_id"), k->eos_piece, &v->eos},
+        {bos_key, k->bos_piece, &v->bos},
+        {k->eos_key ? k->eos_key : KEY("eos_token_id"), k->eos_piece, &v->eos},
         {KEY("eot_token_id"), NULL, &v->eot},
         {KEY("eom_token_id"), NULL, &v->eom},
         {KEY("unknown_token_id"), k->unk_piece, &v->unk},
@@ -326,12 +328,16 @@ static void mark_markers(struct vocab *v)
     bool sections = has_piece(v, "<|call|>")
                         ? has_piece(v, "<|return|>")
                         : has_piece(v, "<|calls|>") && has_piece(v, "<|flush|>");
+    /* Those of Gemma 4 and PLaMo hold </s> as a piece of HTML. */
+    bool plain_end = has_piece(v, "<|tool_response>") || has_piece(v, "<|plamo:eos|>");
 
     for (size_t i = 0; i < N_MARKERS; i++) {
         const struct marker *m = &markers[i];
         int32_t id = vocab_find(v, m->piece, strlen(m->piece));
 
         if (id == VOCAB_NONE || tok_type(v, id) == TOK_UNKNOWN)
+            continue;
+        if (m->control_only && plain_end && !tok_is_special(tok_type(v, id)))
             continue;
         if (!tok_is_special(tok_type(v, id)))
             v->info[id] |= TOKF_MARKER;
@@ -387,18 +393,11 @@ static bool contains_folded(struct gguf_str s, const char *word)
     return false;
 }
 
-/*
- * Phi-3's tokenizer lets its special tokens swallow the white space that follows them. Files do not
- * carry that property, so the model is told by its name, as llama.cpp does.
- */
-static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err *e)
+/* Phi-3's special tokens swallow the white space that follows them. */
+static void strip_behind_all(struct vocab *v)
 {
     static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
-    struct gguf_str name = {"", 0};
-    enum status st = gguf_get_str(g, "general.name", false, &name, e);
 
-    if (st || !(contains_folded(name, "phi-3") || contains_folded(name, "phi3")))
-        return st;
     for (int32_t i = 0; i < v->n_tokens; i++)
         if (tok_stands_alone(v, i))
             v->info[i] |= TOKF_RSTRIP;
@@ -408,6 +407,34 @@ static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err 
         if (id != VOCAB_NONE)
             v->info[id] &= (uint8_t)~TOKF_RSTRIP;
     }
+}
+
+/* The mask token of some encoders swallows the white space in front of it. */
+static void strip_in_front(struct vocab *v, const char *piece)
+{
+    int32_t id = vocab_find(v, piece, strlen(piece));
+
+    if (id != VOCAB_NONE)
+        v->info[id] |= TOKF_LSTRIP;
+}
+
+/* Files do not carry these properties, so the model is told by its names, as llama.cpp does. */
+static enum status mark_strip(struct vocab *v, const struct gguf *g, struct err *e)
+{
+    struct gguf_str name = {"", 0}, arch = {"", 0}, pre = {v->pre, strlen(v->pre)};
+    enum status st = gguf_get_str(g, "general.name", false, &name, e);
+
+    if (!st)
+        st = gguf_get_str(g, "general.architecture", false, &arch, e);
+    if (st)
+        return st;
+    if (contains_folded(pre, "jina-v2-") || contains_folded(arch, "nomic-bert-moe") ||
+        contains_folded(arch, "jina-bert-v3"))
+        strip_in_front(v, "<mask>");
+    else if (contains_folded(name, "phi-3") || contains_folded(name, "phi3"))
+        strip_behind_all(v);
+    else if (contains_folded(name, "modern-bert"))
+        strip_in_front(v, "[MASK]");
     return ST_OK;
 }
 
@@ -501,6 +528,7 @@ enum status vocab_load(struct vocab **out, const struct gguf *g, struct err *e)
     if (st)
         goto fail;
     v->add_bos = v->kind->add_bos;
+    v->add_eos = v->kind->add_eos;
     v->add_space_prefix = v->kind->add_space_prefix;
 
     st = load_pieces(v, g, e);
@@ -658,6 +686,9 @@ static enum status encode_parts(const struct vocab *v, struct tok_work *w, const
     for (size_t i = 0; i <= hits->n; i++) {
         size_t end = i < hits->n ? hits->hit[i].pos : n;
 
+        if (i < hits->n && v->info[hits->hit[i].id] & TOKF_LSTRIP)
+            while (end > pos && tok_is_space(text[end - 1]))
+                end--;
         if (end > pos) {
             enum status st = v->kind->encode(v, w, text + pos, end - pos,
                                              after_special && v->add_space_prefix, out, e);

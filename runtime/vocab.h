@@ -5,10 +5,11 @@
  * strings stay in the file's mapping where they can (an entry costs a pointer, not a copy). The
  * vocabulary must not outlive the struct gguf.
  *
- * Two kinds here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama", tok_spm.c) and
- * byte-level BPE ("gpt2", tok_bpe.c, pre-tokenized by a PCRE2 pattern chosen by
- * `tokenizer.ggml.pre`). A kind is one file and one row in tok.h's table. "none" and a missing key
- * give a vocabulary without text (n_tokens known, encode and decode refused with ST_UNSUPPORTED).
+ * Kinds, by `tokenizer.ggml.model`: SentencePiece-style BPE ("llama", tok_spm.c), byte-level BPE
+ * ("gpt2", tok_bpe.c, pre-tokenized by PCRE2 patterns chosen by `tokenizer.ggml.pre`), pieces merged
+ * by rank ("gemma4", tok_raw.c), WordPiece ("bert", tok_wpm.c) and Unigram ("t5", tok_ugm.c). A kind
+ * is one file and one row in tok.h's table. "none" and a missing key give a vocabulary without text
+ * (n_tokens known, encode and decode refused with ST_UNSUPPORTED).
  */
 #ifndef GGRUN_RUNTIME_VOCAB_H
 #define GGRUN_RUNTIME_VOCAB_H
@@ -46,7 +47,7 @@ void vocab_free(struct vocab *v); /* NULL is fine */
 
 int32_t vocab_n_tokens(const struct vocab *v);
 bool vocab_has_text(const struct vocab *v);    /* false for "none" */
-const char *vocab_kind(const struct vocab *v); /* "spm", "bpe", "none" */
+const char *vocab_kind(const struct vocab *v); /* "spm", "bpe", "wpm", "ugm", "none" */
 const char *vocab_pre(const struct vocab *v); /* pre-tokenizer's name, "default" if none is given */
 
 int32_t vocab_bos(const struct vocab *v); /* VOCAB_NONE where absent, as all below */
@@ -85,6 +86,7 @@ enum {
  * Append the ids of text[0..n) (any bytes, NUL included) to *out.
  * Never recurses, O(n log n). Bytes that no piece covers become byte tokens, else U+FFFD
  * (byte-level BPE, where it can be written), else the unknown token; with none of these, ST_MODEL.
+ * WordPiece and Unigram normalise the text first, and know no byte tokens.
  * PCRE2's limits reached: ST_UNSUPPORTED naming the byte position, never a cut. A text of more than
  * 1 GiB: ST_UNSUPPORTED. Megabytes take a while: ST_CANCELLED when out->cancel was set meanwhile.
  */

@@ -17,22 +17,24 @@ static const struct {
     const char *ids;   /* name in oracles/tokens */
     const char *vocab; /* file in oracles/vocab, or NULL */
     const char *model; /* file in the cache of real models */
-    bool exact; /* every byte has a token and no special token swallows spaces: round trips are
+    bool exact;    /* every byte has a token and no special token swallows spaces: round trips are
                    exact */
+    bool faithful; /* those of the oracle's texts are */
 } oracles[] = {
-    {"llama-spm", "ggml-vocab-llama-spm.gguf", NULL, true},
-    {"phi-3", "ggml-vocab-phi-3.gguf", NULL, false},
-    {"llama-bpe", "ggml-vocab-llama-bpe.gguf", NULL, true},
-    {"gpt-2", "ggml-vocab-gpt-2.gguf", NULL, true},
-    {"qwen2", "ggml-vocab-qwen2.gguf", NULL, true},
-    {"deepseek-llm", "ggml-vocab-deepseek-llm.gguf", NULL, false},
-    {"deepseek-coder", "ggml-vocab-deepseek-coder.gguf", NULL, false},
-    {"falcon", "ggml-vocab-falcon.gguf", NULL, false},
-    {"mpt", "ggml-vocab-mpt.gguf", NULL, false},
-    {"refact", "ggml-vocab-refact.gguf", NULL, false},
-    {"starcoder", "ggml-vocab-starcoder.gguf", NULL, false},
-    {"smollm2-135m-q4_1", NULL, "SmolLM2-135M-Instruct.Q4_1.gguf", false},
-    {"gemma3-270m", NULL, "gemma-3-270m-q4_k_m.gguf", true},
+    {"llama-spm", "ggml-vocab-llama-spm.gguf", NULL, true, true},
+    {"phi-3", "ggml-vocab-phi-3.gguf", NULL, false, false},
+    {"llama-bpe", "ggml-vocab-llama-bpe.gguf", NULL, true, true},
+    {"gpt-2", "ggml-vocab-gpt-2.gguf", NULL, true, true},
+    {"qwen2", "ggml-vocab-qwen2.gguf", NULL, true, true},
+    {"deepseek-llm", "ggml-vocab-deepseek-llm.gguf", NULL, false, true},
+    {"deepseek-coder", "ggml-vocab-deepseek-coder.gguf", NULL, false, true},
+    {"falcon", "ggml-vocab-falcon.gguf", NULL, false, true},
+    {"mpt", "ggml-vocab-mpt.gguf", NULL, false, true},
+    {"refact", "ggml-vocab-refact.gguf", NULL, false, true},
+    {"starcoder", "ggml-vocab-starcoder.gguf", NULL, false, true},
+    {"bert-bge", "ggml-vocab-bert-bge.gguf", NULL, false, false},
+    {"smollm2-135m-q4_1", NULL, "SmolLM2-135M-Instruct.Q4_1.gguf", false, true},
+    {"gemma3-270m", NULL, "gemma-3-270m-q4_k_m.gguf", true, true},
 };
 
 enum { N_ORACLES = sizeof oracles / sizeof oracles[0] };
@@ -85,6 +87,37 @@ static void same_ids(void **state)
     text_release(&path);
     text_release(&tokens);
     text_release(&name);
+}
+
+/* The text of the ids has the same ids; where every byte has a token it is the text they came from. */
+static void decoded_texts(void **state)
+{
+    struct text path = {0}, tokens = {0}, t = {0};
+
+    (void)state;
+    text_addf(&tokens, "%s/tokens", shared.p);
+    for (int i = 0; i < N_ORACLES; i++) {
+        struct json texts = json_open(tokens.p, "texts.json");
+        struct loaded l;
+
+        if (!oracle_path(i, &path)) {
+            json_close(&texts);
+            continue;
+        }
+        l = load_file(path.p);
+        json_begin(&texts);
+        while (json_item(&texts)) {
+            json_str(&texts, &t);
+            check_same_again(l.v, t.p ? t.p : "", t.n);
+            if (oracles[i].faithful)
+                check_round_trip(l.v, t.p ? t.p : "", t.n, ENC_SPECIAL);
+        }
+        json_close(&texts);
+        unload(&l);
+    }
+    text_release(&path);
+    text_release(&tokens);
+    text_release(&t);
 }
 
 /* Tabs and spaces before a word, single bytes and texts come back as they were. */
@@ -161,6 +194,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_ids),
+        cmocka_unit_test(decoded_texts),
         cmocka_unit_test(exact_round_trips),
         cmocka_unit_test(long_runs),
     };

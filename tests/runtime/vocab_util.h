@@ -22,6 +22,8 @@
 #define SLOW 0
 #endif
 
+#define KEY(name) "tokenizer.ggml." name
+
 struct loaded {
     struct gguf *g;
     struct vocab *v;
@@ -55,6 +57,21 @@ static inline void encode(const struct vocab *v, const char *p, size_t n, unsign
 
     if (vocab_encode(v, p, n, flags, out, &e))
         fail_msg("%s", e.msg);
+}
+
+/* The ids of a text are these, written with spaces between them. */
+static inline void expect_ids(const struct vocab *v, const char *text, unsigned flags,
+                              const char *want)
+{
+    struct tokens ids = {0};
+    struct text got = {0};
+
+    encode(v, text, strlen(text), flags, &ids);
+    for (size_t i = 0; i < ids.n; i++)
+        text_addf(&got, "%s%d", i ? " " : "", ids.id[i]);
+    assert_string_equal(got.p ? got.p : "", want);
+    tokens_release(&ids);
+    text_release(&got);
 }
 
 /* The texts of lists (NULL at the end), with the ids that `ids` has for them; null = not compared. */
@@ -115,6 +132,92 @@ static inline void check_round_trip(const struct vocab *v, const char *p, size_t
     }
     tokens_release(&ids);
     text_release(&back);
+}
+
+/* All keys of a file but one. */
+static inline struct gguf_writer *copy_without(const char *path, const char *drop)
+{
+    struct gguf_writer *w = gguf_writer_new();
+    struct gguf *g = NULL;
+    struct err e = {0};
+
+    assert_non_null(w);
+    if (gguf_open(&g, path, GGUF_NO_DATA, &e))
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < g->n_kv; i++)
+        if (!drop || strcmp(g->kv[i].key, drop) != 0)
+            gguf_put_kv(w, &g->kv[i]);
+    gguf_close(g);
+    return w;
+}
+
+/* Takes the writer. */
+static inline enum status load_written(struct gguf_writer *w, struct loaded *l, struct err *e)
+{
+    size_t n;
+
+    *l = (struct loaded){0};
+    *e = (struct err){0};
+    if (gguf_write_memory(w, &l->bytes, &n, e) ||
+        gguf_open_memory(&l->g, l->bytes, n, "test.gguf", e))
+        fail_msg("%s", e->msg);
+    gguf_writer_free(w);
+    return vocab_load(&l->v, l->g, e);
+}
+
+static inline struct loaded must_load(struct gguf_writer *w)
+{
+    struct loaded l;
+    struct err e;
+
+    if (load_written(w, &l, &e))
+        fail_msg("%s", e.msg);
+    return l;
+}
+
+static inline struct gguf_str str(const char *s)
+{
+    return (struct gguf_str){s, strlen(s)};
+}
+
+/* What the ids of a text say, special tokens included, has the same ids. */
+static inline void check_same_again(const struct vocab *v, const char *p, size_t n)
+{
+    struct tokens a = {0}, b = {0};
+    struct text t = {0};
+    struct detok d;
+    struct err e = {0};
+
+    encode(v, p, n, ENC_SPECIAL, &a);
+    detok_init(&d, v, true);
+    for (size_t i = 0; i < a.n; i++)
+        if (detok_add(&d, a.id[i], &t, &e))
+            fail_msg("%s", e.msg);
+    encode(v, t.p ? t.p : "", t.n, ENC_SPECIAL, &b);
+    if (a.n != b.n || (a.n && memcmp(a.id, b.id, a.n * sizeof *a.id) != 0)) {
+        char q[256], r[256];
+
+        fail_msg("%s: the ids of '%s' say '%s', which has others", vocab_kind(v),
+                 text_quote(q, sizeof q, p, n), text_quote(r, sizeof r, t.p ? t.p : "", t.n));
+    }
+    tokens_release(&a);
+    tokens_release(&b);
+    text_release(&t);
+}
+
+/* Loading fails with this status, and a message that has both parts. Takes the writer. */
+static inline void refused(struct gguf_writer *w, enum status code, const char *part1,
+                           const char *part2)
+{
+    struct loaded l;
+    struct err e;
+    enum status st = load_written(w, &l, &e);
+
+    if (st != code || !strstr(e.msg, part1) || !strstr(e.msg, part2))
+        fail_msg("status %s, message '%s'; expected '%s' and '%s'", status_name(st), e.msg, part1,
+                 part2);
+    assert_null(l.v);
+    unload(&l);
 }
 
 #endif
