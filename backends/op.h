@@ -34,6 +34,21 @@
  * SHARES      x; floor                                        x / max(sum of x over ne0, floor)
  * MIX         x [n, n_used, n_tok], w [n_used, n_tok] or none [n, n_tok]: sum over j of w[j, t] x[j, t]
  *
+ * Recurrences, token by token in one order, whatever the cut into micro-batches. The state before the first token is row
+ * `from` ([1] i32) of `state` [n_state, n_slot], or zero when that is -1. The result's first n_tok rows are the outputs;
+ * the n_state elements behind them are the state after the last token:
+ * SSM_CONV    x [d, n_tok], w [n, d], state [(n - 1) d], from  [d, n_tok + n - 1]: sum over j of w[j, c] x[c, t + j - (n - 1)], where
+ *             the state stands for the n - 1 tokens before the first
+ * SSM_SCAN    x [d, n_head, n_tok], dt [n_head, n_tok], a [n or 1, n_head], b and c [n, n_group, n_tok], state [n d n_head], from
+ *                                                             [d n_head, n_tok + n]: s = exp(dt a) s + dt x b, then c.s, s [n]
+ *             of each element of x; head h reads group h / (n_head/n_group)
+ *             Sources: Mamba, arXiv:2312.00752, section 3.2; Mamba-2, arXiv:2405.21060, section 7
+ * DELTA_NET   q and k [d, n_head_k, n_tok], v [d_v, n_head, n_tok], decay and beta [n_head, n_tok], state [d d_v n_head], from; tiled
+ *                                                             [d_v n_head, n_tok + d]: s = exp(decay) s, then
+ *             s += beta (v - s.k) k, then s.q, s [d] of each element of v; head h reads h / (n_head/n_head_k) of q and k or,
+ *             tiled, h % n_head_k
+ *             Source: Gated Delta Networks, arXiv:2412.06464, section 3.1
+ *
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (any type, any
  *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_attn
  *                                                             [d_v, n_head, n_tok]:
@@ -115,6 +130,7 @@ enum unary_kind {
     UNARY_RELU,    /* max(x, 0) */
     UNARY_RELU_SQR, /* max(x, 0)^2 */
     UNARY_SIGMOID, /* 1 / (1 + exp(-x)) */
+    UNARY_SOFTPLUS, /* log(1 + exp(x)) */
     UNARY_COUNT,
 };
 
@@ -160,6 +176,10 @@ enum glu_kind {
 
 struct param_glu {
     int32_t kind; /* enum glu_kind */
+};
+
+struct param_delta_net {
+    int32_t tiled; /* bool */
 };
 
 /*

@@ -54,6 +54,7 @@ static void count_tensors(struct facts *f)
 static enum status facts_read(struct facts *f, struct cli *c, struct err *e)
 {
     const struct options *o = c->opt;
+    const struct arch *known;
     enum status st;
 
     *f = (struct facts){.c = c};
@@ -70,8 +71,10 @@ static enum status facts_read(struct facts *f, struct cli *c, struct err *e)
         char *arch = mem_strndup(f->arch.p, f->arch.n);
         if (!arch)
             return err_nomem(e, "architecture name", f->arch.n);
-        f->arch_known = arch_find(f->arch.p, f->arch.n) != NULL;
-        f->has_hparams = hparams_read(&f->hp, f->s.file, arch, &f->hparams_err) == ST_OK;
+        known = arch_find(f->arch.p, f->arch.n);
+        f->arch_known = known != NULL;
+        f->has_hparams = hparams_read(&f->hp, f->s.file, arch, !known || known->partial,
+                                      &f->hparams_err) == ST_OK;
         mem_free(arch);
     } else {
         err_set(&f->hparams_err, ST_MODEL, "key 'general.architecture' is missing");

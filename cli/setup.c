@@ -243,6 +243,7 @@ static void print_session_stats(struct out *o, const struct session_stats *st)
     stat_count(o, "splits", (uint64_t)st->exec.splits);
     stat_count(o, "nodes", (uint64_t)st->graph_nodes);
     stat_count(o, "kv_bytes", st->n_kv_bytes);
+    stat_count(o, "state_bytes", st->n_state_bytes);
     stat_count(o, "graph_bytes", st->n_graph_bytes);
     stat_count(o, "sum_of_intermediates_bytes", st->exec.sum_nodes);
     stat_count(o, "peak_compute_bytes", st->exec.peak);

@@ -44,6 +44,8 @@ int64_t arch_dim(const struct hparams *hp, enum dim d, uint32_t il)
         return (int64_t)l->n_head_kv * hp->n_embd_head_v;
     case D_O:
         return (int64_t)l->n_head * hp->n_embd_head_v;
+    case D_Q_2:
+        return 2 * arch_dim(hp, D_Q, il);
     case D_QKV:
         return arch_dim(hp, D_Q, il) + arch_dim(hp, D_K, il) + arch_dim(hp, D_V, il);
     case D_HEAD_K:
@@ -78,6 +80,32 @@ int64_t arch_dim(const struct hparams *hp, enum dim d, uint32_t il)
         return hp->latent.n_embd_head_v;
     case D_O_MLA:
         return (int64_t)l->n_head * hp->latent.n_embd_head_v;
+    case D_CONV_KERNEL:
+        return hp->ssm.n_kernel;
+    case D_CONV:
+        return hp->ssm.n_conv;
+    case D_INNER:
+        return hp->ssm.n_inner;
+    case D_INNER_2:
+        return 2 * (int64_t)hp->ssm.n_inner;
+    case D_STATE:
+        return hp->ssm.n_state;
+    case D_RANK:
+        return hp->ssm.n_rank;
+    case D_RANK_2:
+        return 2 * (int64_t)hp->ssm.n_rank;
+    case D_SSM_X:
+        return (int64_t)hp->ssm.n_rank + 2 * (int64_t)hp->ssm.n_state;
+    case D_SSM_IN:
+        return (int64_t)hp->ssm.n_inner + hp->ssm.n_conv + hp->ssm.n_rank;
+    case D_SSM_GROUP:
+        return hp->ssm.n_inner / hp->ssm.n_group;
+    case D_N_GROUP:
+        return hp->ssm.n_group;
+    case D_EMBD_3:
+        return 3 * (int64_t)hp->n_embd;
+    case D_ONE:
+        return 1;
     case D_VOCAB:
         return hp->n_vocab;
     case D_CTX:
@@ -94,9 +122,13 @@ bool arch_has(const struct arch_tensor *t, const struct hparams *hp, uint32_t il
     case ALL_LAYERS:
         return true;
     case DENSE_LAYERS:
-        return !hp->layer[il].experts;
+        return !hp->layer[il].experts && hp->layer[il].n_ff;
     case EXPERT_LAYERS:
         return hp->layer[il].experts;
+    case ATTENTION_LAYERS:
+        return hp->layer[il].n_head_kv;
+    case RECURRENT_LAYERS:
+        return hp->layer[il].recurrent;
     }
     return true;
 }

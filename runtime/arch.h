@@ -24,6 +24,7 @@ struct graph;
 struct inputs;
 struct kvcache;
 struct reuse_facts;
+struct state;
 
 /* Sizes in terms of hyperparameters; arch_dim gives the number. */
 enum dim {
@@ -33,6 +34,7 @@ enum dim {
     D_K,        /* n_head_kv * n_embd_head_k */
     D_V,        /* n_head_kv * n_embd_head_v */
     D_O,        /* n_head * n_embd_head_v: what attention gives */
+    D_Q_2,      /* twice D_Q: queries with gates */
     D_QKV,      /* D_Q + D_K + D_V: one product for all three */
     D_HEAD_K,   /* n_embd_head_k */
     D_N_HEAD,   /* n_head */
@@ -50,6 +52,19 @@ enum dim {
     D_NOPE_MLA, /* n_embd_head_k less n_rot of it */
     D_V_MLA,    /* n_embd_head_v of it */
     D_O_MLA,    /* n_head * that */
+    D_CONV_KERNEL, /* recurrences: n_kernel of hparams.ssm */
+    D_CONV,     /* n_conv */
+    D_INNER,    /* n_inner */
+    D_INNER_2,  /* twice that */
+    D_STATE,    /* n_state */
+    D_RANK,     /* n_rank */
+    D_RANK_2,   /* twice that */
+    D_SSM_X,    /* n_rank + 2 * n_state: time steps, B and C */
+    D_SSM_IN,   /* n_inner + n_conv + n_rank: gate, x with B and C, time steps */
+    D_SSM_GROUP, /* n_inner / n_group */
+    D_N_GROUP,  /* n_group */
+    D_EMBD_3,   /* 3 * n_embd */
+    D_ONE,      /* 1, where a dimension has to be there */
     D_VOCAB,    /* n_vocab */
     D_CTX,      /* n_ctx_train */
     D_ROT_HALF, /* n_rot / 2 */
@@ -64,7 +79,13 @@ enum weight_use {
 };
 
 /* Which layers have the tensor. */
-enum weight_layers { ALL_LAYERS, DENSE_LAYERS, EXPERT_LAYERS };
+enum weight_layers {
+    ALL_LAYERS,
+    DENSE_LAYERS,     /* with a network that is no mixture of experts */
+    EXPERT_LAYERS,
+    ATTENTION_LAYERS, /* with heads of keys and values */
+    RECURRENT_LAYERS,
+};
 
 enum weight_place { PLACE_INPUT, PLACE_LAYER, PLACE_OUTPUT };
 
@@ -88,6 +109,7 @@ struct build {
     struct graph *g;
     const struct model *m;
     const struct kvcache *kv;
+    const struct state *state; /* of recurrent layers */
     const struct reuse_facts *f;
     struct inputs *in;     /* filled with the graph's inputs */
     bool no_flash_attn;    /* attention as products and a softmax: the session's choice, in all its graphs */
@@ -97,6 +119,7 @@ struct build {
 struct arch {
     const char *name;
     enum rope_mode rope;
+    bool partial; /* layers may lack attention or a network: keys of 0 are right */
     const struct arch_tensor *tensors;
     int n_tensors;
     int n_globals, n_layer; /* slots of the two structs */

@@ -568,6 +568,42 @@ struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w)
     return finish(g, make(g, OP_MIX, 1, x, w, NULL, NULL));
 }
 
+struct tensor *op_ssm_conv(struct graph *g, struct tensor *x, struct tensor *w,
+                           struct tensor *state, struct tensor *from)
+{
+    return finish(g, make(g, OP_SSM_CONV, 4, x, w, state, from));
+}
+
+/* The sources of t behind the first four: NULL when one is missing. */
+static struct tensor *with_more(struct tensor *t, struct tensor *a, struct tensor *b,
+                                struct tensor *c)
+{
+    if (!t || !a || !b || !c)
+        return NULL;
+    t->src[4] = a;
+    t->src[5] = b;
+    t->src[6] = c;
+    return t;
+}
+
+struct tensor *op_ssm_scan(struct graph *g, const struct ssm_scan *s)
+{
+    struct tensor *t = make(g, OP_SSM_SCAN, 4, s->x, s->dt, s->a, s->b);
+
+    return finish(g, with_more(t, s->c, s->state, s->from));
+}
+
+struct tensor *op_delta_net(struct graph *g, const struct delta_net *d)
+{
+    struct param_delta_net p = {.tiled = d->tiled};
+    struct tensor *t = make(g, OP_DELTA_NET, 4, d->q, d->k, d->v, d->decay);
+
+    t = with_more(t, d->beta, d->state, d->from);
+    if (t)
+        op_param_set(t, &p);
+    return finish(g, t);
+}
+
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
                              struct tensor *mask, struct tensor *sinks, const struct param_attn *p)
 {

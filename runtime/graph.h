@@ -89,6 +89,17 @@ struct tensor *named(struct tensor *t, const char *fmt, ...) __attribute__((form
 /* Mark t as output: its memory is never reused. */
 struct tensor *output(struct tensor *t);
 
+/* Sources of SSM_SCAN and of DELTA_NET. */
+struct ssm_scan {
+    struct tensor *x, *dt, *a, *b, *c;
+    struct tensor *state, *from;
+};
+struct delta_net {
+    struct tensor *q, *k, *v, *decay, *beta;
+    struct tensor *state, *from;
+    bool tiled;
+};
+
 /* Views. ne lists n_dims sizes. */
 struct tensor *op_reshape(struct graph *g, struct tensor *x, int n_dims, const int64_t *ne);
 /* nb: strides of dimensions 1..n_dims-1 in bytes; offs: bytes from x's start. */
@@ -125,6 +136,10 @@ struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x
 struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids);
 struct tensor *op_shares(struct graph *g, struct tensor *x, float floor);
 struct tensor *op_mix(struct graph *g, struct tensor *x, struct tensor *w);
+struct tensor *op_ssm_conv(struct graph *g, struct tensor *x, struct tensor *w, struct tensor *state,
+                           struct tensor *from);
+struct tensor *op_ssm_scan(struct graph *g, const struct ssm_scan *s);
+struct tensor *op_delta_net(struct graph *g, const struct delta_net *d);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
                              struct tensor *mask, struct tensor *sinks, const struct param_attn *p);
 

@@ -16,6 +16,7 @@ struct keys {
     const char *arch;
     struct err *e;
     enum status st;
+    bool partial; /* numbers per layer may be 0 */
     char key[128]; /* of the last read, with the architecture in front */
 };
 
@@ -52,11 +53,12 @@ static void get_u32_per_layer(struct keys *k, struct hparams *hp, const char *na
 {
     const struct gguf_kv *kv = k->st ? NULL : gguf_find(k->g, full_key(k, name));
     bool array = kv && kv->type == GGUF_ARR;
+    uint32_t least = k->partial ? 0 : 1;
 
     if (k->st)
         return;
     if (!array)
-        get_u32(k, name, required, 1, N_MAX, max);
+        get_u32(k, name, required, least, N_MAX, max);
     else if (!gguf_type_is_int(kv->elem) || kv->n != hp->n_layer)
         k->st =
             err_set(k->e, ST_MODEL,
@@ -67,9 +69,9 @@ static void get_u32_per_layer(struct keys *k, struct hparams *hp, const char *na
     for (uint32_t il = 0; il < hp->n_layer && !k->st; il++) {
         int64_t v = array ? gguf_kv_int(kv, il) : *max;
 
-        if (v < 1 || v > N_MAX)
-            k->st = err_set(k->e, ST_MODEL, "key '%s' is %lld for layer %u, expected 1 to %u",
-                            k->key, (long long)v, il, N_MAX);
+        if (v < least || v > N_MAX)
+            k->st = err_set(k->e, ST_MODEL, "key '%s' is %lld for layer %u, expected %u to %u",
+                            k->key, (long long)v, il, least, N_MAX);
         *(uint32_t *)((char *)&hp->layer[il] + field) = (uint32_t)v;
         *max = v > *max ? (uint32_t)v : *max;
     }
@@ -124,7 +126,7 @@ static void check_groups(struct keys *k, const struct hparams *hp)
     for (uint32_t il = 0; il < hp->n_layer && !k->st; il++) {
         const struct layer_hparams *l = &hp->layer[il];
 
-        if (l->n_head % l->n_head_kv)
+        if (l->n_head_kv && (!l->n_head || l->n_head % l->n_head_kv))
             k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of head_count %u",
                             full_key(k, "attention.head_count_kv"), l->n_head_kv, l->n_head);
     }
@@ -148,14 +150,14 @@ static void read_heads(struct keys *k, struct hparams *hp)
     check_groups(k, hp);
     if (k->st)
         return;
-    if (derived && hp->n_embd % hp->n_head) {
+    if (derived && hp->n_head && hp->n_embd % hp->n_head) {
         k->st = err_set(k->e, ST_MODEL, "key '%s' is %u, expected a divisor of embedding_length %u",
                         full_key(k, "attention.head_count"), hp->n_head, hp->n_embd);
         return;
     }
-    hp->n_embd_head_k = hp->n_embd_head_v = hp->n_embd / hp->n_head;
-    get_u32(k, "attention.key_length", false, 1, N_MAX, &hp->n_embd_head_k);
-    get_u32(k, "attention.value_length", false, 1, N_MAX, &hp->n_embd_head_v);
+    hp->n_embd_head_k = hp->n_embd_head_v = hp->n_head ? hp->n_embd / hp->n_head : 0;
+    get_u32(k, "attention.key_length", false, hp->n_head ? 1 : 0, N_MAX, &hp->n_embd_head_k);
+    get_u32(k, "attention.value_length", false, hp->n_head ? 1 : 0, N_MAX, &hp->n_embd_head_v);
     if (k->st)
         return;
     if ((uint64_t)hp->n_head * hp->n_embd_head_k > N_MAX ||
@@ -197,7 +199,10 @@ static void read_rope(struct keys *k, struct hparams *hp)
     bool old = !has(k, "rope.scaling.factor") && has(k, "rope.scale_linear");
 
     hp->n_rot = hp->n_embd_head_k;
-    get_u32(k, "rope.dimension_count", false, 2, hp->n_embd_head_k, &hp->n_rot);
+    if (!hp->n_head) /* nothing to rotate */
+        hp->n_rot = 0;
+    else
+        get_u32(k, "rope.dimension_count", false, 2, hp->n_embd_head_k, &hp->n_rot);
     if (!k->st && hp->n_rot % 2)
         k->st =
             err_set(k->e, ST_MODEL, "key '%s' is %u, expected an even number", k->key, hp->n_rot);
@@ -273,9 +278,10 @@ static void read_scales(struct keys *k, struct hparams *hp)
     get_f32(k, "attention.temperature_scale", false, true, &hp->attn_temp_scale);
 }
 
-enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e)
+enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, bool partial,
+                         struct err *e)
 {
-    struct keys k = {.g = g, .arch = arch, .e = e};
+    struct keys k = {.g = g, .arch = arch, .e = e, .partial = partial};
 
     *hp = (struct hparams){0};
     get_u32(&k, "context_length", true, 1, INT32_MAX, &hp->n_ctx_train);
@@ -326,6 +332,17 @@ static void set_pattern(struct hparams *hp, uint32_t period)
         hp->layer[il].windowed = period == 0 || il % period < period - 1;
 }
 
+/* Is the array, of the key read last, one boolean per layer? */
+static bool is_flags(struct keys *k, const struct gguf_kv *kv, uint32_t n_layer)
+{
+    if ((gguf_type_is_int(kv->elem) || kv->elem == GGUF_BOOL) && kv->n == n_layer)
+        return true;
+    k->st = err_set(k->e, ST_MODEL,
+                    "key '%s' is an array of %llu %s, expected one boolean per layer (%u)", k->key,
+                    (unsigned long long)kv->n, gguf_type_name(kv->elem), n_layer);
+    return false;
+}
+
 static void read_pattern(struct keys *k, struct hparams *hp, uint32_t period)
 {
     const struct gguf_kv *kv = gguf_find(k->g, full_key(k, "attention.sliding_window_pattern"));
@@ -337,12 +354,8 @@ static void read_pattern(struct keys *k, struct hparams *hp, uint32_t period)
         set_pattern(hp, period);
         return;
     }
-    if ((!gguf_type_is_int(kv->elem) && kv->elem != GGUF_BOOL) || kv->n != hp->n_layer) {
-        k->st = err_set(k->e, ST_MODEL,
-                        "key '%s' is an array of %llu %s, expected one boolean per layer (%u)",
-                        k->key, (unsigned long long)kv->n, gguf_type_name(kv->elem), hp->n_layer);
+    if (!is_flags(k, kv, hp->n_layer))
         return;
-    }
     for (uint32_t il = 0; il < hp->n_layer; il++)
         hp->layer[il].windowed = gguf_kv_int(kv, il) != 0;
 }
@@ -444,4 +457,101 @@ enum status hparams_read_latent(struct hparams *hp, const struct gguf *g, const 
     hp->n_embd_head_k = l->n_kv_lora + hp->n_rot;
     hp->n_embd_head_v = l->n_kv_lora;
     return ST_OK;
+}
+
+/* ---- recurrences ---- */
+
+static void read_delta(struct keys *k, struct hparams_ssm *s)
+{
+    if (k->st)
+        return;
+    if (s->n_rank % s->n_group || s->n_inner != (uint64_t)s->n_rank * s->n_state)
+        k->st = err_set(k->e, ST_MODEL,
+                        "%s: %u heads of values, %u of keys and an inner size of %u do not fit a "
+                        "state size of %u",
+                        k->arch, s->n_rank, s->n_group, s->n_inner, s->n_state);
+}
+
+static void read_mamba2(struct keys *k, struct hparams_ssm *s)
+{
+    if (!k->st && (s->n_inner % s->n_rank || s->n_rank % s->n_group))
+        k->st = err_set(k->e, ST_MODEL,
+                        "%s: an inner size of %u, %u heads and %u groups do not divide each other",
+                        k->arch, s->n_inner, s->n_rank, s->n_group);
+}
+
+enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, const char *arch,
+                             enum ssm_kind kind, struct err *e)
+{
+    struct keys keys = {.g = g, .arch = arch, .e = e}, *k = &keys;
+    struct hparams_ssm *s = &hp->ssm;
+    uint64_t n_conv;
+
+    s->kind = kind;
+    if (kind == SSM_SHORTCONV) {
+        get_u32(k, "shortconv.l_cache", true, 2, 1024, &s->n_kernel);
+        s->n_conv = hp->n_embd;
+        return k->st;
+    }
+    get_u32(k, "ssm.conv_kernel", true, 1, 1024, &s->n_kernel);
+    get_u32(k, "ssm.inner_size", true, 1, N_MAX / 4, &s->n_inner);
+    get_u32(k, "ssm.state_size", true, 1, 1 << 16, &s->n_state);
+    get_u32(k, "ssm.time_step_rank", true, 1, N_MAX / 4, &s->n_rank);
+    s->n_group = 1;
+    if (kind != SSM_MAMBA)
+        get_u32(k, "ssm.group_count", true, 1, s->n_rank, &s->n_group);
+    if (kind == SSM_MAMBA2)
+        read_mamba2(k, s);
+    if (kind == SSM_DELTA || kind == SSM_DELTA_TILED)
+        read_delta(k, s);
+    if (kind == SSM_MAMBA && !k->st)
+        k->st = gguf_get_bool(g, full_key(k, "ssm.dt_b_c_rms"), false, &s->norm_dt_b_c, e);
+    n_conv = s->n_inner + (kind == SSM_MAMBA ? 0 : 2 * (uint64_t)s->n_group * s->n_state);
+    if (!k->st && n_conv > N_MAX)
+        k->st = err_set(k->e, ST_MODEL, "%s: %llu channels to convolve are more than %u", arch,
+                        (unsigned long long)n_conv, N_MAX);
+    s->n_conv = (uint32_t)n_conv;
+    return k->st;
+}
+
+void hparams_recurrent_without_kv(struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++)
+        hp->layer[il].recurrent = !hp->layer[il].n_head_kv;
+}
+
+enum status hparams_read_recurrent_layers(struct hparams *hp, const struct gguf *g,
+                                          const char *arch, uint32_t interval, struct err *e)
+{
+    struct keys keys = {.g = g, .arch = arch, .e = e}, *k = &keys;
+    const struct gguf_kv *kv = gguf_find(g, full_key(k, "attention.recurrent_layers"));
+
+    if (kv && (kv->type != GGUF_ARR || !is_flags(k, kv, hp->n_layer)))
+        return k->st ? k->st : err_set(e, ST_MODEL, "key '%s' is not an array", k->key);
+    if (!kv)
+        get_u32(k, "full_attention_interval", false, 1, LAYERS_MAX, &interval);
+    for (uint32_t il = 0; il < hp->n_layer && !k->st; il++) {
+        struct layer_hparams *l = &hp->layer[il];
+
+        l->recurrent = kv ? gguf_kv_int(kv, il) != 0 : (il + 1) % interval != 0;
+        if (l->recurrent)
+            l->n_head_kv = 0;
+    }
+    return k->st;
+}
+
+void hparams_recurrent_only(struct hparams *hp)
+{
+    hp->n_ff = hp->n_head = hp->n_head_kv = 0;
+    hparams_same_layers(hp);
+    hparams_recurrent_without_kv(hp);
+}
+
+bool hparams_recurrent(const struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        if (hp->layer[il].recurrent)
+            return true;
+    }
+    return false;
 }

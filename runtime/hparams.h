@@ -38,11 +38,32 @@ struct hparams_latent {
     uint32_t n_embd_head_v; /* <arch>.attention.value_length_mla */
 };
 
+enum ssm_kind {
+    SSM_MAMBA,       /* no groups; n_inner channels are convolved */
+    SSM_MAMBA2,      /* n_rank heads, in n_group groups; n_inner + 2 n_group n_state channels */
+    SSM_DELTA,       /* n_rank heads of values, n_group of keys; as many channels */
+    SSM_DELTA_TILED, /* the same; head h of values goes with head h % n_group of keys */
+    SSM_SHORTCONV,   /* n_embd channels are convolved, nothing is scanned */
+};
+
+/* Recurrences, of architectures that call hparams_read_ssm; all 0: none. */
+struct hparams_ssm {
+    enum ssm_kind kind;
+    uint32_t n_kernel; /* <arch>.ssm.conv_kernel or .shortconv.l_cache: tokens that a convolution sees */
+    uint32_t n_conv;   /* channels that are convolved */
+    uint32_t n_inner;  /* <arch>.ssm.inner_size: width of what the scan gives */
+    uint32_t n_state;  /* <arch>.ssm.state_size: numbers that the scan keeps for each of n_inner */
+    uint32_t n_rank;   /* <arch>.ssm.time_step_rank: rank of the time steps, or number of heads */
+    uint32_t n_group;  /* <arch>.ssm.group_count */
+    bool norm_dt_b_c;  /* <arch>.ssm.dt_b_c_rms: time steps, B and C are normalised */
+};
+
 /* What differs from layer to layer. */
 struct layer_hparams {
-    uint32_t n_ff;      /* <arch>.feed_forward_length: a number, or one per layer */
+    uint32_t n_ff;      /* <arch>.feed_forward_length: a number, or one per layer; 0: no such network */
     uint32_t n_head;    /* <arch>.attention.head_count: likewise */
-    uint32_t n_head_kv; /* <arch>.attention.head_count_kv: likewise; default n_head */
+    uint32_t n_head_kv; /* <arch>.attention.head_count_kv: likewise; default n_head; 0: no attention */
+    bool recurrent;     /* has a recurrence, and so a state; with or in place of attention */
     bool windowed;      /* sees n_window positions only */
     bool experts;       /* its feed-forward network is a mixture of experts */
 };
@@ -84,11 +105,16 @@ struct hparams {
     float attn_temp_scale;    /* <arch>.attention.temperature_scale */
     struct hparams_experts experts;
     struct hparams_latent latent; /* values are then the first n_embd_head_v elements of the cached keys */
+    struct hparams_ssm ssm;
     struct layer_hparams layer[LAYERS_MAX]; /* [n_layer] */
 };
 
-/* Read and check; every error names the key, the value found and the range or relation expected. */
-enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, struct err *e);
+/*
+ * Read and check; every error names the key, the value found and the range or relation expected. `partial`:
+ * layers may lack attention (head counts of 0) or a network (length 0), and RoPE.
+ */
+enum status hparams_read(struct hparams *hp, const struct gguf *g, const char *arch, bool partial,
+                         struct err *e);
 
 /* Give every layer the sizes n_ff, n_head and n_head_kv of hp. */
 void hparams_same_layers(struct hparams *hp);
@@ -106,6 +132,30 @@ enum status hparams_read_experts(struct hparams *hp, const struct gguf *g, const
 /* The keys of hp->latent, all but n_q_lora required; n_embd_head_k and _v become those of the cache. */
 enum status hparams_read_latent(struct hparams *hp, const struct gguf *g, const char *arch,
                                 struct err *e);
+/* The keys of hp->ssm. */
+enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, const char *arch,
+                             enum ssm_kind kind, struct err *e);
+/* Layers without heads of keys are recurrent, the others are not. */
+void hparams_recurrent_without_kv(struct hparams *hp);
+/*
+ * <arch>.attention.recurrent_layers (one boolean per layer) or, without it, .full_attention_interval: every such
+ * layer has attention; default `interval`. Recurrent layers have no heads of keys.
+ */
+enum status hparams_read_recurrent_layers(struct hparams *hp, const struct gguf *g, const char *arch,
+                                          uint32_t interval, struct err *e);
+/* All layers are, without attention and without a network, whatever the keys say. */
+void hparams_recurrent_only(struct hparams *hp);
+/* Elements of a layer's state. */
+static inline int64_t hparams_n_conv_state(const struct hparams *hp)
+{
+    return hp->ssm.n_kernel ? (int64_t)(hp->ssm.n_kernel - 1) * hp->ssm.n_conv : 0;
+}
+static inline int64_t hparams_n_ssm_state(const struct hparams *hp)
+{
+    return (int64_t)hp->ssm.n_state * hp->ssm.n_inner;
+}
+/* Is any layer recurrent? Positions of such a model cannot be moved or taken back. */
+bool hparams_recurrent(const struct hparams *hp);
 /* Leave out the last <arch>.nextn_predict_layers layers, which predict further tokens. */
 enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, const char *arch,
                                struct err *e);

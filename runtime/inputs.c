@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "runtime/graph.h"
+#include "runtime/state.h"
 
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
                          enum dtype type, int n_dims, const int64_t *ne)
@@ -205,4 +206,41 @@ struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reu
     int64_t n = f->n_outputs;
 
     return input_add(l, g, &ops, DT_I32, 1, &n);
+}
+
+/* ---- recurrent state ---- */
+
+static enum reuse_reason fits_always(const struct tensor *t, const struct reuse_facts *f)
+{
+    (void)t;
+    (void)f;
+    return REUSE_OK;
+}
+
+static enum status set_state_from(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, &d->state->from, sizeof d->state->from, e);
+}
+
+static enum status set_state_to(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    int64_t to = d->state->to;
+
+    return tensor_set(t, 0, &to, sizeof to, e);
+}
+
+struct tensor *input_state_from(struct inputs *l, struct graph *g)
+{
+    static const struct input_ops ops = {"inp_state_from", fits_always, set_state_from};
+    int64_t n = 1;
+
+    return input_add(l, g, &ops, DT_I32, 1, &n);
+}
+
+struct tensor *input_state_to(struct inputs *l, struct graph *g)
+{
+    static const struct input_ops ops = {"inp_state_to", fits_always, set_state_to};
+    int64_t n = 1;
+
+    return input_add(l, g, &ops, DT_I64, 1, &n);
 }

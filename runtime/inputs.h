@@ -14,12 +14,14 @@
 #include "runtime/reuse.h"
 
 struct graph;
+struct state;
 
 /* What filling an input may look at. */
 struct input_data {
     const struct ubatch *u;
     const struct kvcache *kv;
     const struct hparams *hp;
+    const struct state *state;
     float *row; /* [kv->n_cells] room for a row of a mask */
 };
 
@@ -53,6 +55,9 @@ struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct
  */
 struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_outputs] i32 */
+/* The recurrent state that is read, -1 for none, and the one that is written: see state.h. */
+struct tensor *input_state_from(struct inputs *l, struct graph *g); /* [1] i32 */
+struct tensor *input_state_to(struct inputs *l, struct graph *g);   /* [1] i64 */
 /* The same for any ops: t is [ne...] of the type. */
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
                          enum dtype type, int n_dims, const int64_t *ne);

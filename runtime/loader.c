@@ -355,7 +355,7 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
     }
     st = find_arch(m, e);
     if (!st)
-        st = hparams_read(&m->hp, file, m->arch->name, e);
+        st = hparams_read(&m->hp, file, m->arch->name, m->arch->partial, e);
     if (!st && m->arch->keys)
         st = m->arch->keys(&m->hp, file, e);
     if (!st && m->arch->check)

@@ -5,7 +5,7 @@
  *                                      | no
  *                                      +--> build -> plan and bind
  *
- * What happened to n_past and the cache is undone when anything fails.
+ * What happened to n_past, the cache and the recurrent state is undone when anything fails.
  */
 #include "runtime/session.h"
 
@@ -22,6 +22,7 @@
 #include "runtime/kvcache.h"
 #include "runtime/plan.h"
 #include "runtime/reuse.h"
+#include "runtime/state.h"
 
 #define CTX_DEFAULT 4096 /* positions: memory is capped where the model could do more */
 
@@ -41,6 +42,7 @@ struct session {
     uint32_t n_past;
     struct exec *exec;
     struct kvcache kv;
+    struct state state; /* of recurrent layers */
     struct ubatch u;
     struct ready cur;
     struct ready check; /* only with check_reuse */
@@ -151,6 +153,7 @@ static enum status build_graph(const struct session *s, struct ready *r,
     struct build b = {.g = &r->g,
                       .m = s->m,
                       .kv = &s->kv,
+                      .state = &s->state,
                       .f = f,
                       .in = &r->in,
                       .no_flash_attn = s->opt.no_flash_attn};
@@ -210,8 +213,8 @@ static enum status size_graph(struct session *s, struct ready *r, struct err *e)
     n = r->g.pool.wanted;
     graph_release(&r->g);
     if (n < s->m->n_weights +
-                2 * (int)s->kv.n_layer) /* as much room for tensors that are not its own */
-        n = s->m->n_weights + 2 * (int)s->kv.n_layer;
+                4 * (int)s->kv.n_layer) /* as much room for tensors that are not its own */
+        n = s->m->n_weights + 4 * (int)s->kv.n_layer;
     return graph_init(&r->g, n, e);
 }
 
@@ -291,6 +294,8 @@ enum status session_new(struct session **out, struct model *m, const struct sess
     };
     st = kvcache_init(&s->kv, &m->hp, &kvo, e);
     if (!st)
+        st = state_init(&s->state, &m->hp, kvo.dev, kvo.dry, e);
+    if (!st)
         st = ubatch_init(&s->u, (int32_t)s->opt.n_ubatch, e);
     if (!st)
         st = alloc_session(s, e);
@@ -320,6 +325,7 @@ void session_free(struct session *s)
     exec_free(s->exec);
     ubatch_release(&s->u);
     kvcache_release(&s->kv);
+    state_release(&s->state);
     mem_free(s->logits);
     mem_free(s->row);
     mem_free(s->rows);
@@ -415,7 +421,11 @@ static int n_threads(const struct session *s)
 
 static struct input_data input_data(const struct session *s)
 {
-    return (struct input_data){.u = &s->u, .kv = &s->kv, .hp = &s->m->hp, .row = s->mask_row};
+    return (struct input_data){.u = &s->u,
+                               .kv = &s->kv,
+                               .hp = &s->m->hp,
+                               .state = &s->state,
+                               .row = s->mask_row};
 }
 
 /* Run the graph again, looking at every node, to say where the trouble starts. */
@@ -587,12 +597,14 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
         if (!batch_next(b, &s->u, room < s->opt.n_ubatch ? room : s->opt.n_ubatch))
             return ST_OK;
         st = kvcache_place(&s->kv, &s->u, e);
+        state_step(&s->state);
         if (!st)
             st = eval_ubatch(s, &r, e);
         if (!st)
             st = hand_out(s, r, sink, e);
         if (st)
             return st;
+        state_advance(&s->state);
         if (s->opt.progress)
             s->opt.progress(s->opt.progress_ctx, b->done, b->n);
     }
@@ -629,8 +641,10 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
         return st;
     if (s->opt.exec.dry)
         return err_set(e, ST_USAGE, "a dry session has no memory to evaluate in");
+    state_begin(&s->state);
     st = eval_batch(s, &b, &sink, e);
     if (!st) {
+        state_keep(&s->state);
         s->n_past += n;
         return ST_OK;
     }
@@ -656,9 +670,16 @@ uint32_t session_n_past(const struct session *s)
     return s->n_past;
 }
 
+bool session_can_truncate(const struct session *s, uint32_t n)
+{
+    return n == 0 || n == s->n_past || (n < s->n_past && !s->state.n_bytes);
+}
+
 void session_truncate(struct session *s, uint32_t n)
 {
-    assert(n <= s->n_past);
+    assert(session_can_truncate(s, n));
+    if (n == 0)
+        state_reset(&s->state);
     kvcache_truncate(&s->kv, -1, (int32_t)n);
     s->n_past = n;
 }
@@ -669,6 +690,7 @@ void session_stats(const struct session *s, struct session_stats *out)
 {
     *out = s->stats;
     out->n_kv_bytes = s->kv.n_bytes;
+    out->n_state_bytes = s->state.n_bytes;
     out->n_graph_bytes = graph_bytes(&s->cur.g);
     if (s->opt.check_reuse)
         out->n_graph_bytes += graph_bytes(&s->check.g);

@@ -67,7 +67,9 @@ const float *session_logits(const struct session *s);
 
 uint32_t session_n_ctx(const struct session *s);
 uint32_t session_n_past(const struct session *s);
-/* Forget everything from position n on; n <= n_past. */
+/* May everything from position n on be forgotten? A model with recurrent layers can only start anew, at 0. */
+bool session_can_truncate(const struct session *s, uint32_t n);
+/* Forget everything from position n on; session_can_truncate. */
 void session_truncate(struct session *s, uint32_t n);
 
 /*
@@ -84,6 +86,7 @@ struct session_stats {
     uint64_t rebuilds[16];  /* by reason: session_rebuild_name */
     uint64_t check_failures; /* --check-reuse: steps whose bits differed */
     uint64_t n_kv_bytes;     /* KV cache */
+    uint64_t n_state_bytes;  /* recurrent state */
     uint64_t n_graph_bytes;  /* metadata: pools and graphs */
     int graph_nodes;         /* of the last graph */
     struct exec_stats exec;

@@ -46,6 +46,9 @@ static const struct cpu_op *const table[OP_COUNT] = {
     [OP_PICK] = &cpu_op_pick,
     [OP_SHARES] = &cpu_op_shares,
     [OP_MIX] = &cpu_op_mix,
+    [OP_SSM_CONV] = &cpu_op_ssm_conv,
+    [OP_SSM_SCAN] = &cpu_op_ssm_scan,
+    [OP_DELTA_NET] = &cpu_op_delta_net,
     [OP_FLASH_ATTN] = &cpu_op_flash_attn,
 };
 

@@ -206,16 +206,28 @@ struct tensor *block_attend(struct build *b, const struct block_attn_in *in, str
     return op_flash_attn(b->g, q, k, v, in->mask, sinks, &p);
 }
 
+/* Of [query, gate] of each head the one or the other: [n_head * d, n_tok]. */
+static struct tensor *half_heads(struct build *b, struct tensor *x, int half, uint32_t il)
+{
+    int64_t d = b->m->hp.n_embd_head_k, n_head = b->m->hp.layer[il].n_head;
+    int64_t ne[3] = {d, n_head, b->f->n_tokens}, flat[2] = {d * n_head, b->f->n_tokens};
+    size_t nb[2] = {2 * (size_t)d * sizeof(float), x ? x->nb[1] : 0};
+
+    x = op_view(b->g, x, 3, ne, nb, (size_t)(half * d) * sizeof(float));
+    return op_reshape(b->g, op_cont(b->g, x), 2, flat);
+}
+
 struct tensor *block_attn(struct build *b, const struct block_attn *w,
                           const struct block_attn_in *in, struct tensor *x, uint32_t il)
 {
     const struct hparams *hp = &b->m->hp;
     int64_t ne[2] = {arch_dim(hp, D_O, il), b->f->n_tokens};
     struct projected p = project(b, w, in, x, il);
-    struct tensor *y;
-    struct tensor *q = positioned(b, in, p.q, w->q_norm, w->q_norm_b, hp->layer[il].n_head);
+    struct tensor *gate = in->gated ? half_heads(b, p.q, 1, il) : NULL, *y;
+    struct tensor *q = in->gated ? half_heads(b, p.q, 0, il) : p.q;
     struct stored kv;
 
+    q = positioned(b, in, q, w->q_norm, w->q_norm_b, hp->layer[il].n_head);
     if (in->q_scale)
         q = op_mul(b->g, q, in->q_scale);
     named(q, "Qcur-%u", il);
@@ -223,6 +235,8 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
     y = block_attend(b, in, q, load(b, kv.k, hp->n_embd_head_k, il),
                      load(b, kv.v, hp->n_embd_head_v, il), w->sinks);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
+    if (in->gated)
+        y = named(op_mul(b->g, y, op_unary(b->g, gate, UNARY_SIGMOID)), "kqv_gated-%u", il);
     return named(block_linear(b, w->o, w->o_b, y), "attn_out-%u", il);
 }
 
@@ -236,13 +250,16 @@ void block_attn_store(struct build *b, const struct block_attn *w, const struct 
     graph_expand(b->g, kv.v);
 }
 
+enum unary_kind block_ffn_unary(enum ffn_act act)
+{
+    return act == FFN_RELU_SQR ? UNARY_RELU_SQR : UNARY_GELU;
+}
+
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_act act,
                          struct tensor *x, uint32_t il)
 {
     static const enum glu_kind glus[] = {
         [FFN_SWIGLU] = GLU_SWIGLU, [FFN_SWIGLU_OAI] = GLU_SWIGLU_OAI, [FFN_GEGLU] = GLU_GEGLU};
-    static const enum unary_kind plain[] = {
-        [FFN_GELU] = UNARY_GELU, [FFN_RELU_SQR] = UNARY_RELU_SQR};
     int64_t n_ff = b->m->hp.layer[il].n_ff;
     struct tensor *gate, *up = block_linear(b, w->up, w->up_b, x), *y;
 
@@ -255,7 +272,7 @@ struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_ac
         }
         y = op_glu(b->g, named(gate, "ffn_gate-%u", il), named(up, "ffn_up-%u", il), glus[act]);
     } else {
-        y = op_unary(b->g, named(up, "ffn_up-%u", il), plain[act]);
+        y = op_unary(b->g, named(up, "ffn_up-%u", il), block_ffn_unary(act));
     }
     if (w->act_scale)
         y = op_div(b->g, y, w->act_scale);

@@ -54,6 +54,7 @@ struct block_attn_in {
     bool no_rope;           /* positions are not encoded */
     enum norm_kind norm;    /* of queries and keys */
     bool unit_norm;         /* heads that were rotated are then normalised, without weights */
+    bool gated;             /* q gives [query, gate] of each head; what attention gives is times sigmoid(gate) */
     bool norm_after_rope;   /* norms of heads come after RoPE */
 };
 
@@ -85,6 +86,9 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w, const str
 /* Only store the keys and values: for the last layer of a micro-batch without outputs. */
 void block_attn_store(struct build *b, const struct block_attn *w, const struct block_attn_in *in,
                       struct tensor *x, uint32_t il);
+
+/* What act computes where there is no gate. */
+enum unary_kind block_ffn_unary(enum ffn_act act);
 
 /* x [n_embd, n] -> [n_embd, n]: down(act(gate x) * up x), or down(act(up x)) without a gate. */
 struct tensor *block_ffn(struct build *b, const struct block_ffn *w, enum ffn_act act,

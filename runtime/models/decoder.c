@@ -114,6 +114,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
         .norm = d->norm,
         .norm_after_rope = d->norm_after_rope,
         .unit_norm = d->unit_norm,
+        .gated = d->gated,
     };
 
     block_rope_params(&in.rope, hp, d->rope_neox ? ROPE_NEOX : b->m->arch->rope);
@@ -163,9 +164,24 @@ static struct tensor *attention(struct build *b, const struct block_attn_in *in,
                                 uint32_t il)
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
+    const struct layer_hparams *hp = &b->m->hp.layer[il];
+    struct tensor *y = hp->recurrent ? block_recurrent(b, &l->recurrent, x, il) : NULL, *z;
 
-    return l->latent.kv_a ? block_latent(b, &l->latent, in, x, il)
-                          : block_attn(b, &l->attn, in, x, il);
+    if (!hp->n_head_kv)
+        return y;
+    z = l->latent.kv_a ? block_latent(b, &l->latent, in, x, il)
+                       : block_attn(b, &l->attn, in, x, il);
+    return hp->recurrent ? op_add(b->g, z, y) : z;
+}
+
+static bool has_attention(const struct layer_hparams *l)
+{
+    return l->n_head_kv || l->recurrent;
+}
+
+static bool has_network(const struct layer_hparams *l)
+{
+    return l->n_ff || l->experts;
 }
 
 static struct tensor *network(struct build *b, const struct decoder *d, struct tensor *x,
@@ -213,15 +229,18 @@ static struct tensor *serial_layer(struct build *b, const struct decoder *d,
                                    struct tensor *ids, uint32_t il)
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
+    const struct layer_hparams *hp = &b->m->hp.layer[il];
     struct tensor *y = pre_norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
-    y = attention(b, in, y, il);
+    y = has_attention(hp) ? attention(b, in, y, il) : network(b, d, y, il);
     if (is_last(b, il)) { /* what follows works row by row: leave out rows nobody reads */
         y = op_get_rows(b->g, y, ids);
         x = op_get_rows(b->g, x, ids);
     }
     y = post_norm(b, d, y, l->attn_post_norm, "attn_post_norm", il);
     x = named(op_add(b->g, scaled(b, y, d->residual_scale), x), "ffn_inp-%u", il);
+    if (!has_attention(hp) || !has_network(hp))
+        return x;
     y = pre_norm(b, d, x, l->ffn_norm, l->ffn_norm_b, "ffn_norm", il);
     y = network(b, d, y, il);
     y = post_norm(b, d, y, l->ffn_post_norm, "ffn_post_norm", il);
@@ -233,10 +252,15 @@ static void store_only(struct build *b, const struct decoder *d, const struct bl
                        struct tensor *x, uint32_t il)
 {
     const struct decoder_layer *l = arch_layer(b->m, il);
+    const struct layer_hparams *hp = &b->m->hp.layer[il];
     struct tensor *y = l->attn_norm_2
                            ? pre_norm(b, d, x, l->attn_norm_2, l->attn_norm_2_b, "attn_norm_2", il)
                            : pre_norm(b, d, x, l->attn_norm, l->attn_norm_b, "attn_norm", il);
 
+    if (hp->recurrent)
+        block_recurrent(b, &l->recurrent, y, il);
+    if (!hp->n_head_kv)
+        return;
     if (l->latent.kv_a)
         block_latent_store(b, &l->latent, in, y, il);
     else

@@ -9,6 +9,8 @@
  *     or parallel: x += attention(attn_norm(x)) + ffn(ffn_norm(x)), one norm for both where there is but one
  *     logits = softcap((output(output_norm(x)) + bias) * logit_scale)
  *
+ * In recurrent layers (layer_hparams.recurrent) a recurrence stands in for attention or, where there are heads of
+ * keys, is added to it. A layer with neither is a network after attn_norm, one without a network ends before ffn_norm.
  * Layers with a sliding window (layer_hparams.windowed) have a mask and a RoPE base of their own.
  */
 #ifndef GGRUN_RUNTIME_MODELS_DECODER_H
@@ -22,6 +24,7 @@
 #include "runtime/models/blocks.h"
 #include "runtime/models/experts.h"
 #include "runtime/models/latent.h"
+#include "runtime/models/recurrent.h"
 
 struct decoder_globals {
     struct tensor *tok_embd;               /* [n_embd, n_vocab] */
@@ -38,6 +41,7 @@ struct decoder_layer {
     struct tensor *attn_norm_2, *attn_norm_2_b; /* of attention alone; attn_norm is then the network's */
     struct block_attn attn;
     struct block_latent latent; /* in place of attn, where kv_a is there */
+    struct block_recurrent recurrent; /* in place of attn, or beside it where there are heads of keys */
     struct tensor *attn_post_norm;
     struct tensor *ffn_norm, *ffn_norm_b;
     struct block_ffn ffn;
@@ -64,6 +68,7 @@ struct decoder {
     bool rope_windows_only;  /* layers that see everything do without positions */
     bool norm_after_rope;
     bool window_unscaled;    /* layers with a window rotate without RoPE's scaling, of whatever type */
+    bool gated;              /* queries come with as wide a gate of what attention gives, head by head */
     bool rope_neox;          /* pairs as in ROPE_NEOX whatever the row of the architecture says */
 };
 
@@ -131,6 +136,20 @@ enum status decoder_check_dense_factors(const struct hparams *hp, const struct g
     ROW_MATRIX("attn_q", attn.q, D_EMBD, D_Q), ROW_BIAS("attn_q", attn.q_b, D_Q), \
     ROW_MATRIX("attn_k", attn.k, D_EMBD, D_K), ROW_BIAS("attn_k", attn.k_b, D_K), \
     ROW_MATRIX("attn_v", attn.v, D_EMBD, D_V), ROW_BIAS("attn_v", attn.v_b, D_V)
+/* Of some layers only. */
+#define ROW_NORM_OF(name, field, n, which) \
+    {"blk.%d." name ".weight", DL(field), {n}, USE_VECTOR, PLACE_LAYER, which}
+#define ROW_MATRIX_OF(name, field, k, n, which) \
+    {"blk.%d." name ".weight", DL(field), {k, n}, USE_MATRIX, PLACE_LAYER, which}
+#define ROW_BIAS_OF(name, field, n, which) \
+    {"blk.%d." name ".bias", DL(field), {n}, USE_VECTOR, PLACE_LAYER, which, .optional = true}
+/* Attention of some layers: Q, K, V and the output. */
+#define ROWS_QKV_OF(which) \
+    ROW_MATRIX_OF("attn_q", attn.q, D_EMBD, D_Q, which), ROW_BIAS_OF("attn_q", attn.q_b, D_Q, which), \
+    ROW_MATRIX_OF("attn_k", attn.k, D_EMBD, D_K, which), ROW_BIAS_OF("attn_k", attn.k_b, D_K, which), \
+    ROW_MATRIX_OF("attn_v", attn.v, D_EMBD, D_V, which), ROW_BIAS_OF("attn_v", attn.v_b, D_V, which), \
+    ROW_MATRIX_OF("attn_output", attn.o, D_O, D_EMBD, which), \
+    ROW_BIAS_OF("attn_output", attn.o_b, D_EMBD, which)
 #define ROW_UNLESS_FUSED(name, field, n) \
     {"blk.%d." name ".weight", DL(field), {D_EMBD, n}, USE_MATRIX, PLACE_LAYER, \
      .unless = "blk.%d.attn_qkv.weight"}

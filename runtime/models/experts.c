@@ -70,27 +70,41 @@ static enum glu_kind glu_of(enum ffn_act act)
     return act == FFN_GEGLU ? GLU_GEGLU : act == FFN_SWIGLU_OAI ? GLU_SWIGLU_OAI : GLU_SWIGLU;
 }
 
-struct tensor *block_experts(struct build *b, const struct block_experts *w,
-                             const struct experts_kind *kind, struct tensor *x, uint32_t il)
+/* What experts make of x before their last matrix: [n_ff, n_used, n_tok]. */
+static struct tensor *hidden(struct build *b, const struct block_experts *w,
+                             const struct experts_kind *kind, struct tensor *x,
+                             const struct route *r, uint32_t il)
 {
     int64_t n_ff = b->m->hp.experts.n_ff;
-    struct route r = route(b, w, kind, x, il);
-    struct tensor *each = with_one(b, x, 1), *gate, *up, *y, *shared;
+    struct tensor *each = with_one(b, x, 1), *gate, *up, *y;
+
+    if (kind->act > FFN_GEGLU) {
+        up = expert_linear(b, w->up, w->up_b, each, r->ids);
+        return op_unary(b->g, named(up, "ffn_moe_up-%u", il), block_ffn_unary(kind->act));
+    }
 
     if (w->gate_up) {
-        y = expert_linear(b, w->gate_up, NULL, each, r.ids);
+        y = expert_linear(b, w->gate_up, NULL, each, r->ids);
         gate = half(b, y, 0, n_ff);
         up = half(b, y, n_ff, n_ff);
     } else {
-        gate = expert_linear(b, w->gate, w->gate_b, each, r.ids);
-        up = expert_linear(b, w->up, w->up_b, each, r.ids);
+        gate = expert_linear(b, w->gate, w->gate_b, each, r->ids);
+        up = expert_linear(b, w->up, w->up_b, each, r->ids);
     }
     if (kind->weigh_input) { /* of what is linear in the input */
-        gate = op_mul(b->g, gate, with_one(b, r.weights, 0));
-        up = op_mul(b->g, up, with_one(b, r.weights, 0));
+        gate = op_mul(b->g, gate, with_one(b, r->weights, 0));
+        up = op_mul(b->g, up, with_one(b, r->weights, 0));
     }
-    y = op_glu(b->g, named(gate, "ffn_moe_gate-%u", il), named(up, "ffn_moe_up-%u", il),
-               glu_of(kind->act));
+    return op_glu(b->g, named(gate, "ffn_moe_gate-%u", il), named(up, "ffn_moe_up-%u", il),
+                  glu_of(kind->act));
+}
+
+struct tensor *block_experts(struct build *b, const struct block_experts *w,
+                             const struct experts_kind *kind, struct tensor *x, uint32_t il)
+{
+    struct route r = route(b, w, kind, x, il);
+    struct tensor *y = hidden(b, w, kind, x, &r, il), *shared;
+
     y = expert_linear(b, w->down, w->down_b, y, r.ids);
     y = op_mix(b->g, named(y, "ffn_moe_down-%u", il), kind->weigh_input ? NULL : r.weights);
     named(y, "ffn_moe_out-%u", il);

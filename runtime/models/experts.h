@@ -12,7 +12,7 @@
 struct block_experts {
     struct tensor *gate_inp, *gate_inp_b; /* the router: [n_embd, n_expert] */
     struct tensor *probs_b;               /* [n_expert] added for the selection, not to the weights */
-    struct tensor *gate, *gate_b;         /* [n_embd, n_ff, n_expert], biases [n_ff, n_expert] */
+    struct tensor *gate, *gate_b;         /* [n_embd, n_ff, n_expert], biases [n_ff, n_expert]; none where act has no gate */
     struct tensor *up, *up_b;
     struct tensor *gate_up;               /* both in one: [n_embd, 2 * n_ff, n_expert] */
     struct tensor *down, *down_b;         /* [n_ff, n_embd, n_expert] */

@@ -173,11 +173,19 @@ float *fx_f32(struct tensor *t, int64_t i, int64_t r)
 struct tensor *fx_op(enum op op, const void *params, unsigned n_params, struct tensor *a,
                      struct tensor *b, struct tensor *c, struct tensor *d)
 {
-    struct tensor *t = new_tensor(), *src[4] = {a, b, c, d};
+    struct tensor *src[4] = {a, b, c, d};
+
+    return fx_op_n(op, params, n_params, src, 4);
+}
+
+struct tensor *fx_op_n(enum op op, const void *params, unsigned n_params,
+                       struct tensor *const *src, int n_src)
+{
+    struct tensor *t = new_tensor();
     struct err e = {0};
 
     t->op = op;
-    memcpy(t->src, src, sizeof src);
+    memcpy(t->src, src, (size_t)n_src * sizeof *src);
     t->flags = TENSOR_COMPUTE;
     tensor_set_name(t, "%s_%d", op_name(op), n_things);
     if (params)

@@ -25,6 +25,9 @@ float *fx_f32(struct tensor *t, int64_t i, int64_t r);
 /* A node with shape and memory; params may be NULL. */
 struct tensor *fx_op(enum op op, const void *params, unsigned n_params, struct tensor *a,
                      struct tensor *b, struct tensor *c, struct tensor *d);
+/* With any number of sources. */
+struct tensor *fx_op_n(enum op op, const void *params, unsigned n_params,
+                       struct tensor *const *src, int n_src);
 /* Compute one node; n_threads 0 = all. The device must support it. */
 void fx_run(struct device *d, struct tensor *t, int n_threads);
 enum status fx_try(struct device *d, struct tensor *t, int n_threads, struct err *e);

@@ -158,6 +158,8 @@ static double ref_unary_at(int kind, double x)
         return fmax(x, 0);
     case UNARY_RELU_SQR:
         return pow(fmax(x, 0), 2);
+    case UNARY_SOFTPLUS: /* without overflow */
+        return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
     case UNARY_SIGMOID:
         return 1 / (1 + exp(-x));
     }
@@ -639,6 +641,11 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         else
             EACH(t)
         *out++ = ref_at(t->src[0], i0, i1, i2, i3);
+        break;
+    case OP_SSM_CONV:
+    case OP_SSM_SCAN:
+    case OP_DELTA_NET:
+        ref_recurrent(t, out, size);
         break;
     default:
         assert(false); /* an op without reference */

@@ -17,5 +17,7 @@ void ref_row(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, double 
  * SET_ROWS must be asked before it is computed, since it writes into its source.
  */
 void ref_compute(const struct tensor *t, double *out, double *size);
+/* The same of SSM_CONV, SSM_SCAN and DELTA_NET. */
+void ref_recurrent(const struct tensor *t, double *out, double *size);
 
 #endif

@@ -20,7 +20,7 @@ static const struct {
     {"attn_sinks.weight", "attention sinks"},
     {"ssm_conv1d.weight", "recurrent state"},
     {"shortconv.conv.weight", "short convolutions"},
-    {"ffn_gate_exps.weight", "experts"},
+    {"ffn_down_exps.weight", "experts"},
     {"exp_probs_b.bias", "bias of selection"},
     {"ffn_up_shexp.weight", "shared expert"},
     {"rope_freqs.weight", "RoPE factors"},

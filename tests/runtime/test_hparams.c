@@ -46,7 +46,7 @@ static enum status read_keys(struct gguf_writer *w, struct hparams *hp, struct e
     assert_int_equal(gguf_write_memory(w, &bytes, &n, e), ST_OK);
     assert_int_equal(gguf_open_memory(&g, bytes, n, "test", e), ST_OK);
     e->msg[0] = 0;
-    st = hparams_read(hp, g, "llama", e);
+    st = hparams_read(hp, g, "llama", false, e);
     gguf_close(g);
     gguf_writer_free(w);
     mem_free(bytes);
@@ -235,7 +235,7 @@ static enum status read_window(struct gguf_writer *w, struct hparams *hp, struct
     assert_int_equal(gguf_write_memory(w, &bytes, &n, e), ST_OK);
     assert_int_equal(gguf_open_memory(&g, bytes, n, "test", e), ST_OK);
     e->msg[0] = 0;
-    st = hparams_read(hp, g, "llama", e);
+    st = hparams_read(hp, g, "llama", false, e);
     hp->rope_base_window = 10000;
     hp->softcap_attn = 50;
     if (!st)

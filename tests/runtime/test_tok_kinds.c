@@ -624,12 +624,19 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wpm_ids),       cmocka_unit_test(wpm_rules),
-        cmocka_unit_test(ugm_ids),       cmocka_unit_test(best_of_all_ways),
-        cmocka_unit_test(user_defined),  cmocka_unit_test(mask_tokens),
-        cmocka_unit_test(broken_maps),   cmocka_unit_test(hostile_vocabularies),
-        cmocka_unit_test(refused_kinds), cmocka_unit_test(random_texts),
-        cmocka_unit_test(long_runs),     cmocka_unit_test(stops_when_asked),
+        cmocka_unit_test(trie),
+        cmocka_unit_test(wpm_ids),
+        cmocka_unit_test(wpm_rules),
+        cmocka_unit_test(ugm_ids),
+        cmocka_unit_test(best_of_all_ways),
+        cmocka_unit_test(user_defined),
+        cmocka_unit_test(mask_tokens),
+        cmocka_unit_test(broken_maps),
+        cmocka_unit_test(hostile_vocabularies),
+        cmocka_unit_test(refused_kinds),
+        cmocka_unit_test(random_texts),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(stops_when_asked),
         cmocka_unit_test(out_of_memory),
     };
 

@@ -44,6 +44,46 @@ static bool has_dim(const struct arch *a, enum dim d)
     return false;
 }
 
+/* Which recurrence the table is of; sizes that rows of every quantised type can have. */
+static void set_ssm(struct hparams *hp, const struct arch *a)
+{
+    struct hparams_ssm *s = &hp->ssm;
+
+    *s = (struct hparams_ssm){.n_kernel = 4, .n_inner = 256, .n_state = 16, .n_rank = 8, .n_group = 2};
+    if (has_dim(a, D_SSM_X)) {
+        s->n_rank = 256;
+        s->n_conv = s->n_inner;
+    } else if (has_dim(a, D_EMBD_3)) {
+        *s = (struct hparams_ssm){.n_kernel = 3, .n_conv = hp->n_embd};
+    } else {
+        s->n_state = has_dim(a, D_SSM_IN) ? 16 : s->n_inner / s->n_rank;
+        s->n_conv = s->n_inner + 2 * s->n_group * s->n_state;
+    }
+}
+
+/*
+ * Layers in turn: recurrent and attention where the table has both, and a third with a network only where a
+ * layer is one block.
+ */
+static void set_layers(struct hparams *hp, const struct arch *a)
+{
+    bool one_block = !strncmp(a->name, "nemotron_h", 10);
+    bool hybrid = has_layers(a, ATTENTION_LAYERS);
+
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        struct layer_hparams *l = &hp->layer[il];
+        uint32_t turn = il % (one_block ? 3 : 2);
+
+        l->recurrent = !hybrid || turn == 0;
+        if (hybrid && turn != 1)
+            l->n_head_kv = 0;
+        if (one_block && turn != 2) {
+            l->n_ff = 0;
+            l->experts = false;
+        }
+    }
+}
+
 static struct hparams sizes(const struct tiny_options *o, const struct arch *arch)
 {
     struct hparams hp = {
@@ -74,6 +114,10 @@ static struct hparams sizes(const struct tiny_options *o, const struct arch *arc
         hp.n_head_kv = 1;
     }
     hparams_same_layers(&hp);
+    if (has_layers(arch, RECURRENT_LAYERS)) {
+        set_ssm(&hp, arch);
+        set_layers(&hp, arch);
+    }
     return hp;
 }
 
@@ -103,6 +147,38 @@ static void put_experts(struct gguf_writer *w, const char *arch, const struct hp
     put_u32(w, arch, "leading_dense_block_count", x->n_dense);
 }
 
+static void put_ssm(struct gguf_writer *w, const char *arch, const struct hparams *hp)
+{
+    const struct hparams_ssm *s = &hp->ssm;
+    uint32_t n_ff[LAYERS_MAX], n_head_kv[LAYERS_MAX];
+    char key[128];
+
+    put_u32(w, arch, "shortconv.l_cache", s->n_kernel);
+    put_u32(w, arch, "ssm.conv_kernel", s->n_kernel);
+    put_u32(w, arch, "ssm.inner_size", s->n_inner);
+    put_u32(w, arch, "ssm.state_size", s->n_state);
+    put_u32(w, arch, "ssm.time_step_rank", s->n_rank);
+    put_u32(w, arch, "ssm.group_count", s->n_group);
+    put_u32(w, arch, "full_attention_interval", 2);
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        n_ff[il] = hp->layer[il].n_ff;
+        n_head_kv[il] = hp->layer[il].n_head_kv;
+    }
+    snprintf(key, sizeof key, "%s.feed_forward_length", arch);
+    gguf_put_arr(w, key, GGUF_U32, n_ff, hp->n_layer);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", arch);
+    gguf_put_arr(w, key, GGUF_U32, n_head_kv, hp->n_layer);
+}
+
+static bool any_experts(const struct hparams *hp)
+{
+    for (uint32_t il = 0; il < hp->n_layer; il++) {
+        if (hp->layer[il].experts)
+            return true;
+    }
+    return false;
+}
+
 static void put_keys(struct gguf_writer *w, const char *arch, const struct hparams *hp)
 {
     char key[128];
@@ -113,13 +189,17 @@ static void put_keys(struct gguf_writer *w, const char *arch, const struct hpara
     put_u32(w, arch, "context_length", hp->n_ctx_train);
     put_u32(w, arch, "embedding_length", hp->n_embd);
     put_u32(w, arch, "block_count", hp->n_layer);
-    put_u32(w, arch, "feed_forward_length", hp->n_ff);
     put_u32(w, arch, "attention.head_count", hp->n_head);
-    put_u32(w, arch, "attention.head_count_kv", hp->n_head_kv);
     put_u32(w, arch, "rope.dimension_count", hp->n_rot);
     if (hp->latent.n_kv_lora)
         put_latent(w, arch, &hp->latent);
-    if (hp->layer[hp->n_layer - 1].experts)
+    if (hp->ssm.n_kernel) {
+        put_ssm(w, arch, hp);
+    } else {
+        put_u32(w, arch, "feed_forward_length", hp->n_ff);
+        put_u32(w, arch, "attention.head_count_kv", hp->n_head_kv);
+    }
+    if (any_experts(hp))
         put_experts(w, arch, &hp->experts);
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_put_f32(w, key, 1e-5f);
@@ -134,6 +214,8 @@ static void fill(struct tiny_rng *r, const struct arch_tensor *at, struct tiny_t
         mid = 1;
     else if (strstr(t->name, "rope"))
         mid = 1.5f;
+    else if (strcmp(t->name + strlen(t->name) - 5, "ssm_a") == 0) /* what is kept fades */
+        mid = -0.5f;
     else if (at->use == USE_MATRIX || at->use == USE_EXPERTS)
         a = sqrtf(3.0f / (float)t->ne[0]);
     else if (at->use == USE_ROWS)
