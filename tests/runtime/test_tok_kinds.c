@@ -200,6 +200,7 @@ static void wpm_rules(void **state)
         assert_int_equal(vocab_encode(l.v, "a zz", 4, 0, &ids, &e), ST_MODEL);
         assert_non_null(strstr(e.msg, "no unknown token"));
         assert_int_equal(ids.n, 0);
+        tokens_release(&ids);
     }
     unload(&l);
 }
