@@ -376,6 +376,7 @@ static enum status shape_delta_net(struct tensor *t, struct err *e)
 static enum status shape_flash_attn(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
+    const struct tensor *cells = t->src[5];
     int64_t ne[3];
 
     if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
@@ -387,6 +388,8 @@ static enum status shape_flash_attn(struct tensor *t, struct err *e)
         return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");
     if (t->src[4] && !are_sinks(t->src[4], q->ne[1]))
         return bad_sinks(t->src[4], q->ne[1], e);
+    if (cells && (cells->type != DT_I32 || cells->ne[0] != k->ne[2] || tensor_n(cells) != k->ne[2]))
+        return bad(t, e, "cells [n_kv] of type i32");
     ne[0] = v->ne[0];
     ne[1] = q->ne[1];
     ne[2] = q->ne[2];

@@ -50,11 +50,13 @@
  *             Source: Gated Delta Networks, arXiv:2412.06464, section 3.1
  *
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (any type, any
- *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head]; struct param_attn
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head], cells optional [n_kv]
+ *             i32; struct param_attn
  *                                                             [d_v, n_head, n_tok]:
  *             softmax over n_kv of (cap(scale q.k) + slope mask) times v, where cap(s) = softcap tanh(s / softcap),
  *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv). A sink takes part in the softmax
- *             of its head like a score, and has no value: the weights add up to less than 1
+ *             of its head like a score, and has no value: the weights add up to less than 1. With cells, place j of
+ *             the mask is row cells[j] of k and v: places are taken in order, wherever their rows are
  */
 #ifndef GGRUN_BACKENDS_OP_H
 #define GGRUN_BACKENDS_OP_H

@@ -605,12 +605,14 @@ struct tensor *op_delta_net(struct graph *g, const struct delta_net *d)
 }
 
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, struct tensor *sinks, const struct param_attn *p)
+                             struct tensor *mask, struct tensor *sinks, struct tensor *cells,
+                             const struct param_attn *p)
 {
     struct tensor *t = make(g, OP_FLASH_ATTN, 4, q, k, v, mask);
 
     if (t) {
         t->src[4] = sinks;
+        t->src[5] = cells;
         op_param_set(t, p);
     }
     return finish(g, t);

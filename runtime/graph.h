@@ -141,6 +141,7 @@ struct tensor *op_ssm_conv(struct graph *g, struct tensor *x, struct tensor *w, 
 struct tensor *op_ssm_scan(struct graph *g, const struct ssm_scan *s);
 struct tensor *op_delta_net(struct graph *g, const struct delta_net *d);
 struct tensor *op_flash_attn(struct graph *g, struct tensor *q, struct tensor *k, struct tensor *v,
-                             struct tensor *mask, struct tensor *sinks, const struct param_attn *p);
+                             struct tensor *mask, struct tensor *sinks, struct tensor *cells,
+                             const struct param_attn *p);
 
 #endif

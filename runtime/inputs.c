@@ -98,6 +98,8 @@ struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reu
 
 /* ---- attention mask ---- */
 
+static const uint16_t f16_minus_inf = 0xfc00;
+
 static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_facts *f)
 {
     if (t->ne[1] != f->n_tokens)
@@ -105,28 +107,29 @@ static enum reuse_reason fits_mask(const struct tensor *t, const struct reuse_fa
     return t->ne[0] == f->n_kv ? REUSE_OK : REUSE_KV_LENGTH;
 }
 
-/* Positions up to pos that a token there sees. */
-static uint32_t window_at(const struct input_data *d, bool windowed, int32_t pos)
+static enum reuse_reason fits_window_mask(const struct tensor *t, const struct reuse_facts *f)
 {
-    if (!windowed)
-        return UINT32_MAX;
-    return d->hp->window_chunked ? (uint32_t)pos % d->kv->n_window + 1 : d->kv->n_window;
+    if (t->ne[1] != f->n_tokens)
+        return REUSE_INPUT;
+    return t->ne[0] == f->n_kv_window ? REUSE_OK : REUSE_KV_LENGTH;
 }
 
-static enum status set_masks(struct tensor *t, const struct input_data *d, bool windowed,
-                             struct err *e)
+static enum reuse_reason fits_ring_cells(const struct tensor *t, const struct reuse_facts *f)
 {
-    const uint16_t f16_minus_inf = 0xfc00;
+    return t->ne[0] == f->n_kv_window ? REUSE_OK : REUSE_KV_LENGTH;
+}
+
+static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
+{
     uint16_t *row = (uint16_t *)d->row;
     uint32_t n_kv = (uint32_t)t->ne[0];
 
     for (int32_t i = 0; i < d->u->n_tokens; i++) {
         int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
-        uint32_t n_window = window_at(d, windowed, pos);
         enum status st;
 
         for (uint32_t c = 0; c < n_kv; c++)
-            row[c] = kv_cell_in_window(&d->kv->cells[c], seq, pos, n_window) ? 0 : f16_minus_inf;
+            row[c] = kv_cell_visible(&d->kv->cells[c], seq, pos) ? 0 : f16_minus_inf;
         st = tensor_set(t, (size_t)i * t->nb[1], row, n_kv * sizeof *row, e);
         if (st)
             return st;
@@ -134,14 +137,58 @@ static enum status set_masks(struct tensor *t, const struct input_data *d, bool 
     return ST_OK;
 }
 
-static enum status set_mask(struct tensor *t, const struct input_data *d, struct err *e)
+/* Positions up to pos that a token there sees in a layer with a window. */
+static uint32_t window_at(const struct input_data *d, int32_t pos)
 {
-    return set_masks(t, d, false, e);
+    return d->hp->window_chunked ? (uint32_t)pos % d->kv->n_window + 1 : d->kv->n_window;
+}
+
+/* Of n cells in a ring the one that comes first: of the oldest position that the micro-batch may see. */
+static uint32_t first_cell(const struct input_data *d, uint32_t n)
+{
+    uint32_t oldest = (uint32_t)d->u->pos[0];
+
+    for (int32_t i = 1; i < d->u->n_tokens; i++)
+        oldest = (uint32_t)d->u->pos[i] < oldest ? (uint32_t)d->u->pos[i] : oldest;
+    oldest = oldest < d->kv->n_window ? 0 : oldest - d->kv->n_window + 1;
+    return oldest / d->kv->n_chunk * d->kv->n_chunk % n;
 }
 
 static enum status set_window_mask(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return set_masks(t, d, true, e);
+    const struct kv_cell *cells = d->kv->ring ? d->kv->ring : d->kv->cells;
+    uint16_t *row = (uint16_t *)d->row;
+    uint32_t n_kv = (uint32_t)t->ne[0], first = d->kv->ring ? first_cell(d, n_kv) : 0;
+
+    for (int32_t i = 0; i < d->u->n_tokens; i++) {
+        int32_t pos = d->u->pos[i], seq = d->u->seq_id[i];
+        uint32_t n_window = window_at(d, pos);
+        enum status st;
+
+        for (uint32_t j = 0; j < n_kv; j++) {
+            const struct kv_cell *c = &cells[(first + j) % n_kv];
+            row[j] = kv_cell_in_window(c, seq, pos, n_window) ? 0 : f16_minus_inf;
+        }
+        st = tensor_set(t, (size_t)i * t->nb[1], row, n_kv * sizeof *row, e);
+        if (st)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status set_ring_rows(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    return tensor_set(t, 0, d->kv->ring_rows, tensor_bytes(t), e);
+}
+
+static enum status set_ring_cells(struct tensor *t, const struct input_data *d, struct err *e)
+{
+    int32_t *cells = (int32_t *)d->row;
+    uint32_t n = (uint32_t)t->ne[0], first = first_cell(d, n);
+
+    for (uint32_t j = 0; j < n; j++)
+        cells[j] = (int32_t)((first + j) % n);
+    return tensor_set(t, 0, cells, tensor_bytes(t), e);
 }
 
 static enum status set_alibi_mask(struct tensor *t, const struct input_data *d, struct err *e)
@@ -174,10 +221,26 @@ struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_
 
 struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)
 {
-    static const struct input_ops ops = {"KQ_mask_window", fits_mask, set_window_mask};
-    int64_t ne[2] = {f->n_kv, f->n_tokens};
+    static const struct input_ops ops = {"KQ_mask_window", fits_window_mask, set_window_mask};
+    int64_t ne[2] = {f->n_kv_window, f->n_tokens};
 
     return input_add(l, g, &ops, DT_F16, 2, ne);
+}
+
+struct tensor *input_ring_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_ring_rows", fits_tokens, set_ring_rows};
+    int64_t n = f->n_tokens;
+
+    return input_add(l, g, &ops, DT_I64, 1, &n);
+}
+
+struct tensor *input_ring_cells(struct inputs *l, struct graph *g, const struct reuse_facts *f)
+{
+    static const struct input_ops ops = {"inp_ring_cells", fits_ring_cells, set_ring_cells};
+    int64_t n = f->n_kv_window;
+
+    return input_add(l, g, &ops, DT_I32, 1, &n);
 }
 
 struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f)

@@ -7,6 +7,12 @@
  *
  * A cell holds one token: its position and the sequences that it belongs to. Cells are more than n_ctx:
  * attention sees a multiple of KV_PAD of them, so that a graph serves KV_PAD tokens before it changes.
+ * A layer with a window needs the last n_window positions only, and those of a micro-batch at once. Where
+ * that is less than n_cells its cells are a ring: position p is in cell p % n_ring. Attention takes them
+ * in the order of their positions, from a multiple of n_chunk on, and as many cells lie between the newest
+ * and the oldest that are seen: so what it sums together is the same as without a ring, and so are the bits.
+ * A ring is for one sequence.
+ *
  * Cells that nobody wrote are zero: a masked cell is multiplied by a weight of 0 and must be finite.
  */
 #ifndef GGRUN_RUNTIME_KVCACHE_H
@@ -31,13 +37,17 @@ struct kvcache {
     uint32_t n_layer;
     uint32_t n_ctx;         /* tokens it may hold */
     uint32_t n_cells;       /* n_ctx rounded up to KV_PAD */
-    uint32_t n_window;      /* positions that windowed layers see; 0: no such layers. All are kept */
+    uint32_t n_window;      /* positions that windowed layers see; 0: no such layers */
+    uint32_t n_chunk;       /* places are counted from a multiple of it on in a ring */
+    uint32_t n_ring;        /* cells of a windowed layer: n_cells, or fewer when there is a ring */
     struct tensor *k, *v;   /* [n_layer] owned; bound */
     struct kv_cell *cells;  /* [n_cells]; NULL when dry */
+    struct kv_cell *ring;   /* [n_ring]; NULL without a ring, and when dry */
     uint32_t n_occupied;    /* cells that are not free */
     uint32_t n_used;        /* one more than the last cell that is not free */
     uint32_t n_written;     /* largest n_used so far: cells from here on were never written */
     int64_t *rows;          /* [n_rows_max] cells of the micro-batch placed last */
+    int64_t *ring_rows;     /* [n_rows_max] the same in the ring; NULL without */
     uint32_t n_rows_max;    /* tokens of the largest micro-batch */
     struct buffer buffer;   /* one for all layers */
     size_t n_bytes;
@@ -48,7 +58,9 @@ struct kv_options {
     uint32_t n_ctx;           /* 1 .. INT32_MAX - KV_PAD */
     uint32_t n_ubatch;
     enum dtype type_k, type_v;
-    bool dry; /* describe the memory only */
+    uint32_t n_chunk;  /* a multiple of the positions that attention sums together; of KV_PAD too */
+    bool keep_all; /* windowed layers keep all positions too (--swa-full) */
+    bool dry;      /* describe the memory only */
 };
 
 /* ST_NOMEM names device, bytes needed and free. */
@@ -65,8 +77,15 @@ enum status kvcache_place(struct kvcache *kv, const struct ubatch *u, struct err
 void kvcache_truncate(struct kvcache *kv, int32_t seq, int32_t pos);
 /* Zero the free cells: after values that were not finite, which a mask cannot hide. */
 enum status kvcache_scrub(struct kvcache *kv, struct err *e);
+/* Does the cache still hold all that a token at pos, the next one of its sequence, may see? */
+bool kvcache_reaches(const struct kvcache *kv, int32_t pos);
 /* Cells that attention has to see now: n_used rounded up to KV_PAD, at least KV_PAD. */
 uint32_t kvcache_n_kv(const struct kvcache *kv);
+/* Of n_kv cells those of a windowed layer. */
+static inline uint32_t kvcache_n_kv_window(const struct kvcache *kv, uint32_t n_kv)
+{
+    return n_kv < kv->n_ring ? n_kv : kv->n_ring;
+}
 /* May a token of `seq` at `pos` see the cell? */
 static inline bool kv_cell_visible(const struct kv_cell *c, int32_t seq, int32_t pos)
 {

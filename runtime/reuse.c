@@ -24,7 +24,8 @@ const char *reuse_name(enum reuse_reason r)
     return (unsigned)r < REUSE_COUNT ? names[r] : NULL;
 }
 
-void reuse_facts(struct reuse_facts *f, const struct ubatch *u, uint32_t n_kv)
+void reuse_facts(struct reuse_facts *f, const struct ubatch *u, uint32_t n_kv,
+                 uint32_t n_kv_window)
 {
     *f = (struct reuse_facts){
         .kind = GRAPH_LOGITS,
@@ -37,6 +38,7 @@ void reuse_facts(struct reuse_facts *f, const struct ubatch *u, uint32_t n_kv)
         .carriers = u->carriers,
         .n_outputs = u->n_outputs,
         .n_kv = n_kv,
+        .n_kv_window = n_kv_window,
     };
     memcpy(f->seq_id_unq, u->seq_id_unq, (size_t)u->n_seqs_unq * sizeof *f->seq_id_unq);
 }

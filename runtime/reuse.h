@@ -31,6 +31,7 @@ struct reuse_facts {
     int32_t n_outputs;
     uint64_t samplers; /* names the samplers that are part of the graph; 0: none */
     uint32_t n_kv;     /* cells that attention sees */
+    uint32_t n_kv_window; /* the same in a layer with a window */
 };
 
 enum reuse_reason { /* why a graph was built; REUSE_OK: it was not */
@@ -53,7 +54,7 @@ enum reuse_reason { /* why a graph was built; REUSE_OK: it was not */
 
 const char *reuse_name(enum reuse_reason r); /* "first", "shape", "kv_length", ... */
 
-void reuse_facts(struct reuse_facts *f, const struct ubatch *u, uint32_t n_kv);
+void reuse_facts(struct reuse_facts *f, const struct ubatch *u, uint32_t n_kv, uint32_t n_kv_window);
 /* The first difference that asks for another graph, in the order of the enum; REUSE_OK if there is none. */
 enum reuse_reason reuse_compare(const struct reuse_facts *last, const struct reuse_facts *now);
 

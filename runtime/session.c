@@ -24,6 +24,10 @@
 #include "runtime/reuse.h"
 #include "runtime/state.h"
 
+/* Multiples of what backends sum together of the positions, in one attention op and in matrix products. */
+#define CHUNK_FLASH KV_PAD
+#define CHUNK_STEPS (3 * KV_PAD)
+
 #define CTX_DEFAULT 4096 /* positions: memory is capped where the model could do more */
 
 /* A graph with its plan: what a replay needs. */
@@ -185,7 +189,8 @@ static void ready_release(struct ready *r)
 }
 
 /* Facts of the graph for a micro-batch of one sequence. */
-static struct reuse_facts facts_of(uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv)
+static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, uint32_t n_outputs,
+                                   uint32_t n_kv)
 {
     return (struct reuse_facts){
         .kind = GRAPH_LOGITS,
@@ -197,13 +202,14 @@ static struct reuse_facts facts_of(uint32_t n_tokens, uint32_t n_outputs, uint32
         .carriers = CARRIER_TOKEN,
         .n_outputs = (int32_t)n_outputs,
         .n_kv = n_kv,
+        .n_kv_window = kvcache_n_kv_window(&s->kv, n_kv),
     };
 }
 
 /* A graph counts what it would need even when its pool is too small: build once to know the size. */
 static enum status size_graph(struct session *s, struct ready *r, struct err *e)
 {
-    struct reuse_facts f = facts_of(s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
+    struct reuse_facts f = facts_of(s, s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
     enum status st = graph_init(&r->g, 1, e);
     int n;
 
@@ -221,7 +227,7 @@ static enum status size_graph(struct session *s, struct ready *r, struct err *e)
 static enum status reserve_shape(struct session *s, uint32_t n_tokens, uint32_t n_outputs,
                                  uint32_t n_kv, struct err *e)
 {
-    struct reuse_facts f = facts_of(n_tokens, n_outputs, n_kv);
+    struct reuse_facts f = facts_of(s, n_tokens, n_outputs, n_kv);
     enum status st;
 
     if (n_tokens > s->opt.n_ubatch || n_kv > s->kv.n_cells)
@@ -290,6 +296,8 @@ enum status session_new(struct session **out, struct model *m, const struct sess
         .n_ubatch = s->opt.n_ubatch,
         .type_k = opt->type_k,
         .type_v = opt->type_v,
+        .n_chunk = opt->no_flash_attn ? CHUNK_STEPS : CHUNK_FLASH,
+        .keep_all = opt->swa_full,
         .dry = opt->exec.dry,
     };
     st = kvcache_init(&s->kv, &m->hp, &kvo, e);
@@ -336,7 +344,7 @@ void session_free(struct session *s)
 enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
                          struct err *e)
 {
-    struct reuse_facts f = facts_of(n_tokens, n_outputs, n_kv);
+    struct reuse_facts f = facts_of(s, n_tokens, n_outputs, n_kv);
     enum status st;
 
     assert(n_tokens && n_tokens <= s->opt.n_ubatch && n_outputs <= outputs_max(s));
@@ -532,11 +540,12 @@ static enum status check_step(struct session *s, const struct reuse_facts *f, st
 /* Evaluate s->u, whose tokens have their cells. */
 static enum status eval_ubatch(struct session *s, const struct ready **res, struct err *e)
 {
+    uint32_t n_kv = kvcache_n_kv(&s->kv);
     struct reuse_facts f;
     enum reuse_reason why;
     enum status st;
 
-    reuse_facts(&f, &s->u, kvcache_n_kv(&s->kv));
+    reuse_facts(&f, &s->u, n_kv, kvcache_n_kv_window(&s->kv, n_kv));
     why = may_reuse(s, &f);
     if (why) {
         st = prepare(s, &s->cur, &f, e);
@@ -652,6 +661,8 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
     kvcache_truncate(&s->kv, -1, (int32_t)s->n_past);
     if (st == ST_MODEL)
         kvcache_scrub(&s->kv, NULL);
+    if (!kvcache_reaches(&s->kv, (int32_t)s->n_past)) /* the ring went on over what would be needed */
+        session_truncate(s, 0);
     return st;
 }
 
@@ -672,7 +683,8 @@ uint32_t session_n_past(const struct session *s)
 
 bool session_can_truncate(const struct session *s, uint32_t n)
 {
-    return n == 0 || n == s->n_past || (n < s->n_past && !s->state.n_bytes);
+    return n == 0 || n == s->n_past ||
+           (n < s->n_past && !s->state.n_bytes && kvcache_reaches(&s->kv, (int32_t)n));
 }
 
 void session_truncate(struct session *s, uint32_t n)

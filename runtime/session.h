@@ -27,6 +27,7 @@ struct session_options {
     int n_threads;        /* for one token at a time; 0 = all of the pool */
     int n_threads_batch;  /* for more; 0 = as n_threads */
     enum dtype type_k, type_v; /* KV cache: F32, F16, BF16, or Q8_0, Q4_0 where heads are whole blocks */
+    bool swa_full;        /* layers with a sliding window keep all positions, not their window alone */
     bool no_flash_attn;   /* attention as products and a softmax; values in the cache are then f32, f16 or bf16 */
     bool all_outputs;     /* logits of every token can be asked for (else only of the last) */
     bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
@@ -56,7 +57,8 @@ typedef enum status logits_sink(void *ctx, uint32_t pos, const float *logits, st
 /*
  * Append ids[0..n) at positions n_past.. and evaluate them. An id outside the vocabulary is ST_USAGE; more
  * than fit into the context is ST_USAGE with both numbers, before anything is evaluated. On any failure
- * n_past is what it was. Non-finite logits are ST_MODEL, naming the first node that was not finite.
+ * n_past is what it was, or 0 if layers with a sliding window had to let go of positions that would be needed
+ * again (as with swa_full they do not). Non-finite logits are ST_MODEL, naming the first node that was not finite.
  *   WANT_LAST   logits of the last token are kept until the next call: session_logits
  *   WANT_ALL    sink is called for each token (needs options.all_outputs)
  */
@@ -67,7 +69,10 @@ const float *session_logits(const struct session *s);
 
 uint32_t session_n_ctx(const struct session *s);
 uint32_t session_n_past(const struct session *s);
-/* May everything from position n on be forgotten? A model with recurrent layers can only start anew, at 0. */
+/*
+ * May everything from position n on be forgotten? A model with recurrent layers can only start anew, at 0; one
+ * with sliding windows cannot go back to where its windows do not reach any more.
+ */
 bool session_can_truncate(const struct session *s, uint32_t n);
 /* Forget everything from position n on; session_can_truncate. */
 void session_truncate(struct session *s, uint32_t n);

@@ -30,14 +30,16 @@ static bool attn_supports(const struct tensor *t)
 
     return f32_rows(t) && f32_rows(q) && tensor_rows_contiguous(t->src[1]) &&
            tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) &&
-           (!t->src[4] || f32_rows(t->src[4])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
+           (!t->src[4] || f32_rows(t->src[4])) &&
+           (!t->src[5] || tensor_rows_contiguous(t->src[5])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
            q->ne[1] <= INT16_MAX;
 }
 
 /* Shapes of an op and of its items. */
 struct attn {
     const struct tensor *t, *q, *k, *v, *mask;
-    const float *sinks; /* [n_head], or NULL */
+    const float *sinks;   /* [n_head], or NULL */
+    const int32_t *cells; /* [n_kv] rows of k and v, or NULL: in order */
     int d, d_pad;   /* head size of q and k; rounded up to 4 */
     int dv, dv_pad; /* of v; rounded up to 16 */
     int n_group;    /* heads per kv head */
@@ -57,6 +59,7 @@ static struct attn attn_of(const struct tensor *t)
     a.softcap = p.softcap;
     a.max_bias = p.max_bias;
     a.sinks = t->src[4] ? t->src[4]->data : NULL;
+    a.cells = t->src[5] ? t->src[5]->data : NULL;
     a.d = (int)a.q->ne[0];
     a.dv = (int)a.v->ne[0];
     a.d_pad = (a.d + 3) & ~3;
@@ -179,15 +182,16 @@ static bool load_mask(const struct attn *a, const struct item *it, struct room *
     return any;
 }
 
-/* Rows p .. p + n - 1 of a kv head as [width, CHUNK] floats with zeros around; width >= ne[0]. */
-static void load_rows(const struct tensor *t, quant_decode_fn *decode, int64_t h_kv, int64_t p,
-                      int n, float *rows, int width)
+/* Positions p .. p + n - 1 of a kv head of t, k or v, as [width, CHUNK] floats with zeros around;
+ * width >= ne[0]. */
+static void load_rows(const struct attn *a, const struct tensor *t, quant_decode_fn *decode,
+                      int64_t h_kv, int64_t p, int n, float *rows, int width)
 {
     int64_t d = t->ne[0];
 
     for (int j = 0; j < n; j++) {
         float *row = rows + (size_t)j * (size_t)width;
-        decode(row_of(t, h_kv, p + j, 0), row, d);
+        decode(row_of(t, h_kv, a->cells ? a->cells[p + j] : p + j, 0), row, d);
         for (int64_t x = d; x < width; x++)
             row[x] = 0;
     }
@@ -292,12 +296,12 @@ static void run_item(const struct cpu_task *k, const struct attn *a, const struc
 
         if (!load_mask(a, it, r, decode_m, p, n))
             continue;
-        load_rows(a->k, decode_k, it->h_kv, p, n, r->rows, a->d_pad);
+        load_rows(a, a->k, decode_k, it->h_kv, p, n, r->rows, a->d_pad);
         f->transpose(r->rows, (size_t)a->d_pad, CHUNK, a->d_pad, r->kt, CHUNK);
         memset(r->s, 0, (size_t)n_q * CHUNK * sizeof *r->s);
         f->outer(r->q, (size_t)a->d_pad, n_q, r->kt, CHUNK, CHUNK, a->d, r->s, CHUNK);
         weigh(k, a, it, r);
-        load_rows(a->v, decode_v, it->h_kv, p, n, r->rows, a->dv_pad);
+        load_rows(a, a->v, decode_v, it->h_kv, p, n, r->rows, a->dv_pad);
         add_values(k, a, it, r);
     }
     store_results(a, it, r);

@@ -1,6 +1,7 @@
 #include "runtime/models/blocks.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The pair whose wavelength fits n_rotations times into the original context. */
 static float yarn_pair(const struct hparams *hp, float n_rotations)
@@ -86,10 +87,11 @@ static struct tensor *store(struct build *b, const struct block_attn_in *in, str
 
 /* The first n_kv cells of a cache: [d, n_head_kv, n_kv]. A view of the write, so that it comes
  * later. */
-static struct tensor *load(struct build *b, struct tensor *cache, uint32_t d, uint32_t il)
+static struct tensor *load(struct build *b, const struct block_attn_in *in, struct tensor *cache,
+                           uint32_t d, uint32_t il)
 {
     uint32_t n_head_kv = b->m->hp.layer[il].n_head_kv;
-    int64_t ne[3] = {d, n_head_kv, b->f->n_kv};
+    int64_t ne[3] = {d, n_head_kv, in->n_kv};
     size_t nb[2];
 
     if (!cache)
@@ -183,14 +185,32 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
     };
 }
 
+/* x [d, n_head_kv, n_kv], a view of a cache, with its cells in the order of the mask's places. */
+static struct tensor *ordered(struct build *b, const struct block_attn_in *in, struct tensor *x)
+{
+    int64_t flat[2], ne[3];
+    size_t nb;
+
+    if (!in->cells || !x)
+        return x;
+    memcpy(ne, x->ne, sizeof ne);
+    flat[0] = ne[0] * ne[1];
+    flat[1] = ne[2];
+    nb = x->nb[2];
+    return op_reshape(b->g, op_get_rows(b->g, op_view(b->g, x, 2, flat, &nb, 0), in->cells), 3, ne);
+}
+
 /* The same by way of the matrix of scores. V stays as it is cached: MUL_MAT reads it the other way round. */
 static struct tensor *attend_in_steps(struct build *b, const struct block_attn_in *in,
                                       struct tensor *q, struct tensor *k, struct tensor *v,
                                       struct tensor *sinks, const struct param_attn *p)
 {
     static const int swap[4] = {0, 2, 1, 3}, turn[4] = {1, 2, 0, 3};
-    struct tensor *s = op_mul_mat(b->g, op_permute(b->g, k, swap), op_permute(b->g, q, swap));
+    struct tensor *s;
 
+    k = ordered(b, in, k);
+    v = ordered(b, in, v);
+    s = op_mul_mat(b->g, op_permute(b->g, k, swap), op_permute(b->g, q, swap));
     s = op_attn_soft_max(b->g, s, in->mask, sinks, p);  /* [n_kv, n_tok, n_head] */
     s = op_mul_mat(b->g, op_permute(b->g, v, turn), s); /* [d_v, n_tok, n_head] */
     return op_cont(b->g, op_permute(b->g, s, swap));
@@ -203,7 +223,7 @@ struct tensor *block_attend(struct build *b, const struct block_attn_in *in, str
 
     if (b->no_flash_attn)
         return attend_in_steps(b, in, q, k, v, sinks, &p);
-    return op_flash_attn(b->g, q, k, v, in->mask, sinks, &p);
+    return op_flash_attn(b->g, q, k, v, in->mask, sinks, in->cells, &p);
 }
 
 /* Of [query, gate] of each head the one or the other: [n_head * d, n_tok]. */
@@ -232,8 +252,8 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
         q = op_mul(b->g, q, in->q_scale);
     named(q, "Qcur-%u", il);
     kv = store_kv(b, w, in, &p, il);
-    y = block_attend(b, in, q, load(b, kv.k, hp->n_embd_head_k, il),
-                     load(b, kv.v, hp->n_embd_head_v, il), w->sinks);
+    y = block_attend(b, in, q, load(b, in, kv.k, hp->n_embd_head_k, il),
+                     load(b, in, kv.v, hp->n_embd_head_v, il), w->sinks);
     y = named(op_reshape(b->g, named(y, "kqv-%u", il), 2, ne), "kqv_out-%u", il);
     if (in->gated)
         y = named(op_mul(b->g, y, op_unary(b->g, gate, UNARY_SIGMOID)), "kqv_gated-%u", il);

@@ -44,6 +44,8 @@ struct block_attn_in {
     struct tensor *pos;     /* [n_tok] i32 */
     struct tensor *kv_rows; /* [n_tok] i64 */
     struct tensor *mask;    /* [n_kv, n_tok] f16 or f32; not used by block_attn_store */
+    struct tensor *cells;   /* [n_kv] i32: the cells that the mask's places stand for; NULL: the first n_kv */
+    uint32_t n_kv;          /* cells seen */
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */

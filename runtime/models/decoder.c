@@ -104,6 +104,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
+        .n_kv = b->f->n_kv,
         .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f) : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
@@ -139,6 +140,11 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
     if (!has_windows(&b->m->hp))
         return in;
     in.mask = input_window_mask(b->in, b->g, b->f);
+    in.n_kv = b->f->n_kv_window;
+    if (b->kv->n_ring < b->kv->n_cells) {
+        in.kv_rows = input_ring_rows(b->in, b->g, b->f);
+        in.cells = input_ring_cells(b->in, b->g, b->f);
+    }
     in.rope.base = b->m->hp.rope_base_window;
     if (d->window_unscaled) {
         in.rope.freq_scale = in.rope.attn_factor = 1;

@@ -58,9 +58,10 @@ static struct tensor *stored(struct build *b, const struct block_latent *w,
 }
 
 /* The first n elements of the first n_kv cells: [n, 1, n_kv]. */
-static struct tensor *cached(struct build *b, struct tensor *cache, int64_t n)
+static struct tensor *cached(struct build *b, const struct block_attn_in *in, struct tensor *cache,
+                             int64_t n)
 {
-    int64_t ne[3] = {n, 1, b->f->n_kv};
+    int64_t ne[3] = {n, 1, in->n_kv};
     size_t nb[2] = {cache ? cache->nb[1] : 0, cache ? cache->nb[1] : 0};
 
     return op_view(b->g, cache, 3, ne, nb, 0);
@@ -73,8 +74,8 @@ struct tensor *block_latent(struct build *b, const struct block_latent *w,
     int64_t ne[2] = {arch_dim(hp, D_O_MLA, il), b->f->n_tokens};
     struct tensor *q = queries(b, w, in, x, il), *cache = stored(b, w, in, x, il), *y;
 
-    y = block_attend(b, in, q, cached(b, cache, hp->n_embd_head_k),
-                     cached(b, cache, hp->n_embd_head_v), NULL);
+    y = block_attend(b, in, q, cached(b, in, cache, hp->n_embd_head_k),
+                     cached(b, in, cache, hp->n_embd_head_v), NULL);
     y = op_mul_mat(b->g, w->v_b, swapped(b, named(y, "kqv_latent-%u", il)));
     y = op_cont(b->g, swapped(b, named(y, "kqv-%u", il)));
     y = named(op_reshape(b->g, y, 2, ne), "kqv_out-%u", il);

@@ -531,7 +531,7 @@ static void ref_soft_max(const struct tensor *t, double *out, double *size)
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
-    const struct tensor *sinks = t->src[4];
+    const struct tensor *sinks = t->src[4], *cells = t->src[5];
     int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
     double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
     struct param_attn p;
@@ -543,8 +543,9 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
             double slope = ref_slope((double)p.max_bias, q->ne[1], h);
             for (int64_t j = 0; j < n_kv; j++) {
                 double bias = ref_bias(mask, slope, j, tok), s = 0;
+                int64_t c = cells ? ((const int32_t *)cells->data)[j] : j;
                 for (int64_t i = 0; i < q->ne[0] && bias != -INFINITY; i++)
-                    s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, j, 0);
+                    s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, c, 0);
                 w[j] = bias == -INFINITY ? bias : ref_score(&p, s) + bias;
                 max = fmax(max, w[j]);
             }
@@ -556,7 +557,8 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
             for (int64_t i = 0; i < v->ne[0]; i++) {
                 double y = 0, mag = 0;
                 for (int64_t j = 0; j < n_kv; j++) {
-                    double x = w[j] == 0 ? 0 : w[j] * ref_at(v, i, h / group, j, 0);
+                    int64_t c = cells ? ((const int32_t *)cells->data)[j] : j;
+                    double x = w[j] == 0 ? 0 : w[j] * ref_at(v, i, h / group, c, 0);
                     y += x;
                     mag += fabs(x);
                 }

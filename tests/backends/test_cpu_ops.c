@@ -727,7 +727,8 @@ static void test_set_rows(void **state)
         for (size_t i = 0; dtype_known(t) && quant_encoder((enum dtype)t) && i < N_WIDTH; i++) {
             int64_t block = dtype_info((enum dtype)t)->block;
             int64_t n = block > 1 ? block * (int64_t)(i + 1) : widths[i];
-            size_t pad = dtype_info((enum dtype)t)->bytes == 8 ? 8 : 4; /* aligned for the reference */
+            size_t pad =
+                dtype_info((enum dtype)t)->bytes == 8 ? 8 : 4; /* aligned for the reference */
             struct tensor *a = fx_random(fx_tensor((enum dtype)t, n, 9, 1, 1, pad), 1), *y;
             struct tensor *x = fx_random(fx_tensor(DT_F32, n, 5, 1, 1, 8), 70000);
             struct tensor *ids = fx_tensor(DT_I64, 5, 1, 1, 1, 0);
@@ -974,6 +975,49 @@ static void test_attn_invariance(void **state)
     }
 }
 
+/* Rows of K and V in any order, with the cells that say which: the same bits as in order. */
+static void test_attn_cells(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_ATTN; i++) {
+        const struct attn_shape *s = &attn_shapes[i];
+        struct tensor *q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, s->n_tok, 1, 8), 3);
+        struct tensor *k = kv_of(s->k, s->d, s->n_head_kv, s->n_kv);
+        struct tensor *v = kv_of(s->v, s->dv, s->n_head_kv, s->n_kv), *mask = causal_mask(s);
+        struct tensor *k2 = kv_of(s->k, s->d, s->n_head_kv, s->n_kv);
+        struct tensor *v2 = kv_of(s->v, s->dv, s->n_head_kv, s->n_kv);
+        struct tensor *cells = fx_tensor(DT_I32, s->n_kv, 1, 1, 1, 0);
+        struct tensor *y = attn(q, k, v, mask, (int)(i % N_HOW)), *y2;
+        struct err e;
+
+        for (int j = 0; j < s->n_kv; j++) {
+            int c = (int)(((int64_t)j * 64 + 17) % s->n_kv); /* not onto for an even n_kv */
+
+            c = s->n_kv % 2 ? c : (j + s->n_kv / 3) % s->n_kv;
+            ((int32_t *)cells->data)[j] = c;
+            memcpy((char *)k2->data + (size_t)c * k2->nb[2], (char *)k->data + (size_t)j * k->nb[2],
+                   dtype_row_bytes(s->k, (int64_t)s->d * s->n_head_kv));
+            memcpy((char *)v2->data + (size_t)c * v2->nb[2], (char *)v->data + (size_t)j * v->nb[2],
+                   dtype_row_bytes(s->v, (int64_t)s->dv * s->n_head_kv));
+        }
+        fx_run(dev, y, 0);
+        y2 = attn(q, k2, v2, mask, (int)(i % N_HOW));
+        y2->src[5] = cells;
+        assert_int_equal(op_shape(y2, &e), ST_OK);
+        check(y2, 60);
+        assert_memory_equal(y->data, y2->data, tensor_bytes(y));
+        check_threads(y2);
+        cells->ne[0]++;
+        assert_int_not_equal(op_shape(y2, &e), ST_OK);
+        cells->ne[0]--;
+        cells->type = DT_F32;
+        assert_int_not_equal(op_shape(y2, &e), ST_OK);
+        fx_end();
+    }
+}
+
 /*
  * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one nothing; a
  * sink that is NaN spoils its head alone.
@@ -1110,11 +1154,13 @@ static void test_attn_soft_max_masked(void **state)
 /* Every op that computes something is supported and tested above; its kernels have names. */
 static void test_table(void **state)
 {
-    static const enum op tested[] = {
-        OP_CONT, OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,     OP_MUL,  OP_SCALE, OP_GLU,   OP_RMS_NORM,
-        OP_ROPE, OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP, OP_NORM, OP_UNARY, OP_CLAMP, OP_SOFT_MAX,
-        OP_MIX,  OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,  OP_PICK, OP_TOP_K,    OP_CONCAT,
-        OP_DIV, OP_SSM_CONV, OP_SSM_SCAN, OP_DELTA_NET /* test_recurrent.c */};
+    static const enum op tested[] = {OP_CONT,     OP_GET_ROWS, OP_SET_ROWS,   OP_ADD,
+                                     OP_MUL,      OP_SCALE,    OP_GLU,        OP_RMS_NORM,
+                                     OP_ROPE,     OP_MUL_MAT,  OP_FLASH_ATTN, OP_SOFTCAP,
+                                     OP_NORM,     OP_UNARY,    OP_CLAMP,      OP_SOFT_MAX,
+                                     OP_MIX,      OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,
+                                     OP_PICK,     OP_TOP_K,    OP_CONCAT,     OP_DIV,
+                                     OP_SSM_CONV, OP_SSM_SCAN, OP_DELTA_NET /* test_recurrent.c */};
 
     (void)state;
     if (!dev)
@@ -1219,6 +1265,7 @@ int main(int argc, char **argv)
         test_cont,
         test_attn,
         test_attn_invariance,
+        test_attn_cells,
         test_attn_masked,
         test_soft_max_over_mask,
         test_attn_soft_max,
@@ -1255,6 +1302,7 @@ int main(int argc, char **argv)
         "cont",
         "attn",
         "attn_invariance",
+        "attn_cells",
         "attn_masked",
         "soft_max_over_mask",
         "attn_soft_max",

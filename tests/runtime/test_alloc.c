@@ -595,7 +595,7 @@ static struct tensor *layer(struct graph *g, struct tensor *x, struct tensor w[9
     cv = op_set_rows(g, weight(&w[5], b + 1, HEAD * KV, CTX), v, ids);
     ck = op_view(g, ck, 3, (int64_t[]){HEAD, KV, CTX}, nb, 0);
     cv = op_view(g, cv, 3, (int64_t[]){HEAD, KV, CTX}, nb, 0);
-    h = op_flash_attn(g, q, ck, cv, mask, NULL, &(struct param_attn){.scale = 0.125f});
+    h = op_flash_attn(g, q, ck, cv, mask, NULL, NULL, &(struct param_attn){.scale = 0.125f});
     h = op_reshape(g, h, 2, (int64_t[]){EMBD, n_tok});
     x = op_add(g, op_mul_mat(g, weight(&w[6], b, EMBD, EMBD), h), x);
     h = op_rms_norm(g, x, w, 1e-5f);

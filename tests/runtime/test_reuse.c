@@ -82,9 +82,10 @@ static void test_from_ubatch(void **state)
     (void)state;
     assert_int_equal(ubatch_init(&u, 8, NULL), ST_OK);
     assert_true(batch_next(&b, &u, 8));
-    reuse_facts(&f, &u, 768);
+    reuse_facts(&f, &u, 768, 512);
     ubatch_release(&u);
     assert_int_equal(f.n_kv, 768);
+    assert_int_equal(f.n_kv_window, 512);
     assert_int_equal(reuse_compare(&f, &want), REUSE_OK);
 }
 

@@ -196,7 +196,7 @@ static void test_small_weights(void **state)
     q = named(op_mul_mat(&s.g, weight(&s, "w", 0), input(&s, "x")), "q");
     q = named(op_reshape(&s.g, q, 3, (int64_t[]){N, 1, N}), "q3");
     q = named(op_rope(&s.g, q, pos, freqs, &r), "rope");
-    q = named(op_flash_attn(&s.g, q, q, q, mask, NULL, &(struct param_attn){.scale = 1}), "attn");
+    q = named(op_flash_attn(&s.g, q, q, q, mask, NULL, NULL, &(struct param_attn){.scale = 1}), "attn");
     plan_is(&s, q,
             "q GPU 1.wgt0; q3 GPU 4.vsrc; rope GPU 2.sup; attn GPU 2.sup; x CPU 1.inp; "
             "pos CPU 1.inp; | GPU[0..1]<x | GPU[2..2]<pos,freqs | GPU[3..3]<mask ");
