@@ -154,6 +154,8 @@ const struct option_row option_rows[] = {
      "type of the keys in the KV cache [f16]"},
     {"-ctv --cache-type-v", KIND_CHOICE, AT(type_v), 0, 0, "f16|f32|bf16|q8_0|q4_0", COMPUTE, G_CONTEXT,
      "type of the values in the KV cache [f16]"},
+    {"--swa-full", KIND_FLAG, AT(swa_full), 0, 0, NULL, COMPUTE, G_CONTEXT,
+     "layers with a sliding window keep all positions, not their window alone"},
 
     {"-fa --flash-attn", KIND_CHOICE, AT(flash_attn), 0, 0, "auto|on|off", COMPUTE, G_COMPUTE,
      "attention in one step, or (off) with all its scores in memory; auto: where the devices can [auto]"},

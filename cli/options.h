@@ -62,6 +62,7 @@ struct options {
     int32_t n_threads, n_threads_batch; /* 0: default */
     int32_t type_k, type_v;             /* index into kv_types */
     int32_t flash_attn;                 /* FA_AUTO, FA_ON, FA_OFF */
+    bool swa_full;
     bool no_reuse, check_reuse;
     const char *isa; /* NULL: the best here */
     int32_t blas;    /* 1: on */

@@ -126,6 +126,7 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .n_threads_batch = o->n_threads_batch,
         .type_k = kv_type(o->type_k),
         .type_v = kv_type(o->type_v),
+        .swa_full = o->swa_full,
         .no_flash_attn = o->flash_attn == FA_OFF,
         .no_reuse = o->no_reuse,
         .check_reuse = o->check_reuse,
