@@ -183,7 +183,7 @@ int main(int argc, char **argv)
     log_set_sink(out_log, &out,
                  opt.sched_debug || opt.alloc_debug || opt.exec_debug ? LOG_DEBUG
                  : opt.verbose                                        ? LOG_INFO
-                                                                      : LOG_WARN);
+                                                                      : LOG_NOTE);
     if (!st)
         st = dispatch(&cli, named, &e);
     out_progress_end(&out);

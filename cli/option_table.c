@@ -145,7 +145,11 @@ const struct option_row option_rows[] = {
      "never choose a token that ends the text"},
 
     {"-c --ctx --ctx-size", KIND_INT, AT(n_ctx), 0, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
-     "tokens of context; 0: the model's, at most 4096 [0]"},
+     "tokens of context; 0: the model's [the model's, at most 4096]"},
+    {"--context-shift", KIND_FLAG, AT(context_shift), 0, 0, NULL, RUN, G_CONTEXT,
+     "when the context is full, drop the older half and go on"},
+    {"--keep", KIND_INT, AT(n_keep), -1, N_MAX, "N", RUN, G_CONTEXT,
+     "with --context-shift: first tokens of the prompt that are never dropped; -1: all of them [0]"},
     {"-b --batch-size", KIND_INT, AT(n_batch), 1, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
      "tokens between two looks at Ctrl-C and progress [2048]"},
     {"-ub --ubatch-size", KIND_INT, AT(n_ubatch), 1, N_MAX, "N", RUN | LOGITS, G_CONTEXT,

@@ -506,7 +506,7 @@ static enum status parse_step(struct options *o, const struct getopt_view *v, in
 
 static void options_init(struct options *o)
 {
-    *o = (struct options){.n_predict = -1, .repetitions = 5};
+    *o = (struct options){.n_predict = -1, .n_ctx = -1, .repetitions = 5};
     sampler_defaults(&o->sampling);
 }
 

@@ -57,7 +57,9 @@ struct options {
     int n_breakers;
     bool breakers_given;
 
-    int32_t n_ctx;                      /* 0: as the model says, at most 4096 */
+    int32_t n_ctx;                      /* 0: the model's; -1: that, at most 4096 */
+    int32_t n_keep;                     /* -1: the whole prompt */
+    bool context_shift;
     int32_t n_batch, n_ubatch;          /* 0: default */
     int32_t n_threads, n_threads_batch; /* 0: default */
     int32_t type_k, type_v;             /* index into kv_types */

@@ -169,7 +169,7 @@ void out_log(void *ctx, enum log_level level, const char *line)
         put_line(o, "", line);
     else if (level == LOG_WARN && !o->quiet)
         put_line(o, "ggrun: warning: ", line);
-    else if (level == LOG_INFO && o->verbose)
+    else if (level == LOG_NOTE ? !o->quiet : level == LOG_INFO && o->verbose)
         put_line(o, "ggrun: ", line);
 }
 

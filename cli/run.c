@@ -14,7 +14,8 @@ struct run {
     struct cli *c;
     struct setup s;
     struct prompt prompt;
-    struct tokens ids; /* of the prompt */
+    struct tokens ids; /* of the prompt; with --context-shift all that the context holds */
+    size_t n_keep;     /* of these never dropped */
     struct sampler *sampler;
     struct detok detok;
     struct text pending; /* bytes of the answer that may end inside a character */
@@ -38,6 +39,8 @@ static enum status check_flags(const struct options *o, struct err *e)
 
     if (o->raw && chat_flag)
         return err_set(e, ST_USAGE, "--raw and %s exclude each other", chat_flag);
+    if (o->n_keep && !o->context_shift)
+        return err_set(e, ST_USAGE, "--keep is given without --context-shift");
     return ST_OK;
 }
 
@@ -88,7 +91,16 @@ static enum status encode_prompt(struct run *r, struct err *e)
     return r->ids.failed ? err_nomem(e, "the prompt", sizeof *r->ids.id) : ST_OK;
 }
 
-static enum status check_length(const struct run *r, struct err *e)
+/* What a shift keeps: as asked for, of the prompt, and the token that begins a text. */
+static size_t kept(const struct run *r)
+{
+    int32_t asked = r->c->opt->n_keep;
+    size_t n = asked < 0 || (size_t)asked > r->ids.n ? r->ids.n : (size_t)asked;
+
+    return n || r->ids.id[0] != vocab_bos(r->s.vocab) ? n : 1;
+}
+
+static enum status check_length(struct run *r, struct err *e)
 {
     uint32_t n_ctx = session_n_ctx(r->s.session);
 
@@ -96,7 +108,14 @@ static enum status check_length(const struct run *r, struct err *e)
         return err_set(e, ST_USAGE,
                        "the prompt has %zu tokens, the context holds %u; give a shorter text or -c",
                        r->ids.n, n_ctx);
-    return ST_OK;
+    if (!r->c->opt->context_shift)
+        return ST_OK;
+    r->n_keep = kept(r);
+    if (r->n_keep >= n_ctx)
+        return err_set(e, ST_USAGE,
+                       "--keep keeps %zu tokens, all that the context holds; give less, or more -c",
+                       r->n_keep);
+    return tokens_reserve(&r->ids, n_ctx) ? ST_OK : err_nomem(e, "the context's tokens", n_ctx);
 }
 
 /* ---- generation ---- */
@@ -131,6 +150,45 @@ static enum status at_limit(struct run *r, struct err *e)
     return ST_LIMIT;
 }
 
+/*
+ * Drop the older half of what is not kept and evaluate the rest anew: slower than moving the cache's
+ * positions would be, but what follows is what the shorter text would give, to the bit, and any model can.
+ */
+static enum status shift(struct run *r, struct err *e)
+{
+    struct session *s = r->s.session;
+    size_t keep = r->n_keep, n_drop = (r->ids.n - keep + 1) / 2;
+    uint32_t n_past;
+
+    memmove(r->ids.id + keep, r->ids.id + keep + n_drop,
+            (r->ids.n - keep - n_drop) * sizeof *r->ids.id);
+    r->ids.n -= n_drop;
+    r->s.n_shifts++;
+    log_info("the context is full: %zu tokens after the first %zu are dropped", n_drop, keep);
+    session_truncate(s, session_can_truncate(s, (uint32_t)keep) ? (uint32_t)keep : 0);
+    n_past = session_n_past(s);
+    if (r->ids.n == n_past)
+        return ST_OK;
+    return session_eval(s, r->ids.id + n_past, (uint32_t)r->ids.n - n_past, WANT_NONE, NULL, NULL,
+                        e);
+}
+
+/* Take the token that was chosen into the context. */
+static enum status proceed(struct run *r, int32_t id, struct err *e)
+{
+    struct session *s = r->s.session;
+    bool shifts = r->c->opt->context_shift;
+    enum status st = ST_OK;
+
+    if (session_n_past(s) == session_n_ctx(s))
+        st = shifts ? shift(r, e) : at_limit(r, e);
+    if (st)
+        return st;
+    if (shifts)
+        tokens_add(&r->ids, id); /* has its room */
+    return session_eval(s, &id, 1, WANT_LAST, NULL, NULL, e);
+}
+
 /* Sample, print and evaluate until the text, -n or the context ends. */
 static enum status generate(struct run *r, struct err *e)
 {
@@ -149,10 +207,7 @@ static enum status generate(struct run *r, struct err *e)
             r->s.first_token_us = r->s.prompt_us + now_us() - start;
         if (st || r->s.n_generated == (uint64_t)max)
             break;
-        if (session_n_past(r->s.session) == session_n_ctx(r->s.session))
-            st = at_limit(r, e);
-        else
-            st = session_eval(r->s.session, &id, 1, WANT_LAST, NULL, NULL, e);
+        st = proceed(r, id, e);
     }
     r->s.decode_us = now_us() - start;
     return st;

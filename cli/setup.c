@@ -104,7 +104,7 @@ static void on_eval(void *ctx, uint32_t n_done, uint32_t n_total)
 {
     struct setup *s = ctx;
 
-    if (n_total > 1)
+    if (n_total > 1 && !s->n_generated) /* no bar into the answer */
         out_progress(s->c->out, "prompt", (double)n_done / n_total);
 }
 
@@ -119,7 +119,9 @@ void setup_session_options(struct setup *s, struct session_options *so)
 
     *so = (struct session_options){
         .devs = &s->devs,
-        .n_ctx = (uint32_t)o->n_ctx,
+        .n_ctx = o->n_ctx < 0    ? 0
+                 : o->n_ctx == 0 ? SESSION_CTX_ALL
+                                 : (uint32_t)o->n_ctx,
         .n_batch = (uint32_t)o->n_batch,
         .n_ubatch = (uint32_t)o->n_ubatch,
         .n_threads = decode_threads(o),
@@ -273,6 +275,7 @@ void setup_print_stats(struct setup *s)
     stat_count(o, "context_tokens", session_n_ctx(s->session));
     stat_count(o, "tokens_prompt", s->n_prompt);
     stat_count(o, "tokens_generated", s->n_generated);
+    stat_count(o, "context_shifts", s->n_shifts);
     if (s->prompt_us)
         stat_ms(o, "prompt_ms", s->prompt_us);
     if (s->first_token_us)

@@ -159,3 +159,14 @@ int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il)
 {
     return arch_per_layer(t) ? a->n_globals + (int)il * a->n_layer + t->slot : t->slot;
 }
+
+uint32_t arch_positions(const struct model *m)
+{
+    for (int i = 0; i < m->arch->n_tensors; i++) {
+        const struct arch_tensor *t = &m->arch->tensors[i];
+
+        if (!arch_per_layer(t) && t->ne[1] == D_CTX && m->weights[t->slot])
+            return m->hp.n_ctx_train;
+    }
+    return 0;
+}

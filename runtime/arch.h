@@ -149,6 +149,8 @@ int arch_shape(const struct arch_tensor *t, const struct hparams *hp, uint32_t i
                int64_t ne[TENSOR_DIMS]);
 /* A name of the table (name, instead, unless) in files; `il` is ignored where there is no "%d". */
 void arch_tensor_name(const char *name, uint32_t il, char out[TENSOR_NAME]);
+/* Positions that a loaded model has a learned embedding for; 0: it encodes positions without a table. */
+uint32_t arch_positions(const struct model *m);
 /* Index in model->weights. */
 int arch_index(const struct arch *a, const struct arch_tensor *t, uint32_t il);
 

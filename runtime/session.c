@@ -113,19 +113,40 @@ static bool kv_type_small(enum dtype t)
     return t != DT_F32 && t != DT_BF16;
 }
 
-/* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
-static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
+static enum status settle_context(struct session_options *o, const struct model *m, struct err *e)
 {
-    if (!o->n_ctx) {
-        o->n_ctx = m->hp.n_ctx_train < CTX_DEFAULT ? m->hp.n_ctx_train : CTX_DEFAULT;
-        log_info("the context holds %u of the model's %u positions", o->n_ctx, m->hp.n_ctx_train);
+    uint32_t n_train = m->hp.n_ctx_train, n_table = arch_positions(m);
+
+    if (o->n_ctx == SESSION_CTX_ALL) {
+        o->n_ctx = n_train;
+    } else if (!o->n_ctx && n_train > CTX_DEFAULT) {
+        o->n_ctx = CTX_DEFAULT;
+        log_note("the context holds %u of the model's %u tokens; -c N for another, -c 0 for all",
+                 CTX_DEFAULT, n_train);
+    } else if (!o->n_ctx) {
+        o->n_ctx = n_train;
     }
+    log_info("a context of %u tokens, of the model's %u", o->n_ctx, n_train);
     if (o->n_ctx > INT32_MAX - KV_PAD)
         return err_set(e, ST_USAGE, "-c %u is more than the largest context, %d", o->n_ctx,
                        INT32_MAX - KV_PAD);
-    if (o->n_ctx > m->hp.n_ctx_train)
+    if (n_table && o->n_ctx > n_table)
+        return err_set(e, ST_USAGE,
+                       "-c %u is more than the %u positions that the model has embeddings for",
+                       o->n_ctx, n_table);
+    if (o->n_ctx > n_train)
         log_warn("-c %u is more than the %u positions that the model was trained for", o->n_ctx,
-                 m->hp.n_ctx_train);
+                 n_train);
+    return ST_OK;
+}
+
+/* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
+static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
+{
+    enum status st = settle_context(o, m, e);
+
+    if (st)
+        return st;
     if (!o->n_batch)
         o->n_batch = 2048;
     if (o->n_batch > o->n_ctx)
@@ -429,11 +450,8 @@ static int n_threads(const struct session *s)
 
 static struct input_data input_data(const struct session *s)
 {
-    return (struct input_data){.u = &s->u,
-                               .kv = &s->kv,
-                               .hp = &s->m->hp,
-                               .state = &s->state,
-                               .row = s->mask_row};
+    return (struct input_data){
+        .u = &s->u, .kv = &s->kv, .hp = &s->m->hp, .state = &s->state, .row = s->mask_row};
 }
 
 /* Run the graph again, looking at every node, to say where the trouble starts. */
@@ -661,7 +679,8 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
     kvcache_truncate(&s->kv, -1, (int32_t)s->n_past);
     if (st == ST_MODEL)
         kvcache_scrub(&s->kv, NULL);
-    if (!kvcache_reaches(&s->kv, (int32_t)s->n_past)) /* the ring went on over what would be needed */
+    if (!kvcache_reaches(&s->kv,
+                         (int32_t)s->n_past)) /* the ring went on over what would be needed */
         session_truncate(s, 0);
     return st;
 }

@@ -19,9 +19,11 @@
 
 struct session;
 
+#define SESSION_CTX_ALL UINT32_MAX
+
 struct session_options {
     const struct devices *devs; /* must outlive the session */
-    uint32_t n_ctx;       /* positions; 0 = min(the model's, 4096) */
+    uint32_t n_ctx;       /* positions; 0 = min(the model's, 4096), SESSION_CTX_ALL = the model's */
     uint32_t n_batch;     /* tokens evaluated between two cancel/progress points; 0 = 2048; cut to n_ctx */
     uint32_t n_ubatch;    /* tokens per graph; 0 = 512; cut to n_batch */
     int n_threads;        /* for one token at a time; 0 = all of the pool */

@@ -636,20 +636,27 @@ struct gguf_str vocab_piece(const struct vocab *v, int32_t id)
 
 /* ---- encoding ---- */
 
+bool tokens_reserve(struct tokens *t, size_t n)
+{
+    void *p;
+
+    if (n <= t->cap)
+        return true;
+    p = mem_grow(t->id, n, sizeof *t->id);
+    if (!p)
+        return false;
+    t->id = p;
+    t->cap = n;
+    return true;
+}
+
 void tokens_add(struct tokens *t, int32_t id)
 {
     if (t->failed)
         return;
-    if (t->n == t->cap) {
-        size_t cap = t->cap ? 2 * t->cap : 64;
-        void *p = mem_grow(t->id, cap, sizeof *t->id);
-
-        if (!p) {
-            t->failed = true;
-            return;
-        }
-        t->id = p;
-        t->cap = cap;
+    if (t->n == t->cap && !tokens_reserve(t, t->cap ? 2 * t->cap : 64)) {
+        t->failed = true;
+        return;
     }
     t->id[t->n++] = id;
 }

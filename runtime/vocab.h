@@ -72,6 +72,8 @@ struct tokens { /* a growing list of ids; sticky like struct text */
     const atomic_bool *cancel; /* encoding into it stops soon when this is set; NULL: never */
 };
 void tokens_add(struct tokens *t, int32_t id);
+/* Room for n ids in all; false, and *t as it was, when there is none. */
+bool tokens_reserve(struct tokens *t, size_t n);
 void tokens_release(struct tokens *t);
 
 enum {

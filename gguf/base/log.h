@@ -7,6 +7,7 @@
 
 enum log_level {
     LOG_WARN,  /* the user should know: something was not as asked, or is odd in the file */
+    LOG_NOTE,  /* what was chosen where the user might have chosen otherwise */
     LOG_INFO,  /* one line per phase, --verbose */
     LOG_DEBUG, /* explicitly asked for: --sched-debug, --alloc-debug, --exec-debug */
 };
@@ -20,6 +21,7 @@ void log_set_sink(log_sink *sink, void *ctx, enum log_level max);
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_note(...)  log_line(LOG_NOTE, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 

@@ -28,9 +28,9 @@ def check(what, ok, *shown):
 
 
 def messages(r):
-    """Lines on stderr without warnings and the note about the embedded model."""
+    """Lines on stderr without warnings and the notes about the embedded model and the context."""
     return [l for l in r.stderr.decode("utf-8", "replace").splitlines()
-            if not l.startswith(("ggrun: warning: ", "ggrun: no -m given"))]
+            if not l.startswith(("ggrun: warning: ", "ggrun: no -m given", "ggrun: the context holds "))]
 
 
 def check_error(what, r, code, *words):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What users of such programs stumble over most, tried from outside: cut files, context limits, long inputs, interrupts,
 odd paths, threads. Usage: reports.py GGRUN"""
+import array
 import json
 import os
 import pty
 import random
+import re
 import resource
 import select
 import signal
@@ -170,10 +172,49 @@ for name in (b"x\xfe.txt", b"-n", b"\x1b[31m", b"a'b\"c"):
 r = run(STORY, "--raw", "--ignore-eos", "-n", "3000", *ONE)
 check("the default is the model's", r.returncode == 5 and "512" in messages(r)[0] and len(r.stdout) > 500, r)
 wide = with_u32("wide.gguf", b"llama.context_length", 6000)
-r = run("-m", wide, "-p", STORY, "-n", "1", "-v", "--stats", *ONE)
-check("the default has a limit, and -v says so", b"context_tokens 4096\n" in r.stderr and b"4096 of the model's 6000" in r.stderr, r.stderr)
+NOTE = b"ggrun: the context holds 4096 of the model's 6000 tokens; -c N for another, -c 0 for all\n"
+for args, n, note in (([], 4096, True), (["-q"], 4096, False), (["-c", "0"], 6000, False), (["-c", "5000"], 5000, False)):
+    r = run("-m", wide, "-p", STORY, "-n", "1", "--stats", *args, *ONE)
+    check(f"context without and with {args}", r.returncode == 0 and b"context_tokens %d\n" % n in r.stderr
+          and (NOTE in r.stderr) == note, r)
+check("no note where the model's context is not cut", b"context" not in run("-p", STORY, "-n", "1", *ONE).stderr)
 r = run("-m", wide, "-p", STORY, "-c", "24", "--ignore-eos", *ONE)
 check("the limit says what the model allows", r.returncode == 5 and "-c 6000" in messages(r)[0], r)
+huge = with_u32("huge.gguf", b"llama.context_length", 2000000000)
+check_error("all of a context that no machine holds", run("-m", huge, "-p", STORY, "-c", "0", *ONE), 4, "KV cache", "2000000000", "needs", "-c")
+
+# Context shift against a plain account of it: which tokens are there, and what they give.
+def ids_of(text):
+    return json.loads(run("tokenize", "--json", "-p", text).stdout)
+
+def greedy(ids):
+    out = os.path.join(tmp, "row.f32")
+    r = run("logits", "--ids", ",".join(map(str, ids)), "-o", out, "-t", "1")
+    row = array.array("f", open(out, "rb").read())[-1024:]
+    return max(range(1024), key=lambda i: (row[i], -i)) if r.returncode == 0 else None
+
+def shifted(n_ctx, n_keep, n):
+    ids = ids_of("The fox and the owl")
+    keep = max(1, min(len(ids), n_keep) if n_keep >= 0 else len(ids))  # BOS stays
+    told = [greedy(ids)]
+    while len(told) < n:
+        if len(ids) == n_ctx:
+            del ids[keep:keep + (n_ctx - keep + 1) // 2]
+        ids.append(told[-1])
+        told.append(greedy(ids))
+    return run("tokenize", "--decode", "--ids", ",".join(map(str, told))).stdout
+
+for keep in (0, 3, -1, 100):
+    r = run("--raw", "-p", "The fox and the owl", "-c", "20", "--context-shift", "--keep", str(keep), "-n", "40", "--ignore-eos",
+            "--stats", *ONE)
+    check(f"context shift, --keep {keep}", r.returncode == 0 and re.search(rb"context_shifts [1-9]", r.stderr)
+          and shifted(20, keep, 40).strip() == r.stdout.strip(), r, shifted(20, keep, 40))
+r = run("--raw", "-p", STORY, "-c", "64", "--context-shift", "--ignore-eos", "-n", "600", "--stats", *ONE)
+check("context shift goes on and on", r.returncode == 0 and b"tokens_generated 600" in r.stderr and b"regrows 0" in r.stderr, r)
+n = len(ids_of(STORY))
+check_error("--keep that leaves no room", run("--raw", "-p", STORY, "-c", str(n), "--context-shift", "--keep", "-1"), 2, "--keep", str(n))
+check_error("--keep alone", run("-p", STORY, "--keep", "4"), 2, "--keep", "--context-shift")
+check_error("too long a prompt is not shifted", run("--raw", "-p", STORY * 9, "-c", "24", "--context-shift"), 2, "24", "-c")
 check_error("no tokens in a batch", run("-p", "a", "-b", "0"), 2, "-b")
 
 words = [int(x) for x in run("tokenize", "--json", "-p", "the fox had a red lantern " * 20).stdout.decode().strip("[]\n").split(",")]

@@ -515,6 +515,71 @@ static void test_options(void **state)
     assert_null(s);
 }
 
+static struct {
+    char line[256];
+    enum log_level level;
+} told;
+
+static void hear(void *ctx, enum log_level level, const char *line)
+{
+    (void)ctx;
+    if (level > LOG_NOTE)
+        return;
+    told.level = level;
+    snprintf(told.line, sizeof told.line, "%s", line);
+}
+
+/* How long the context becomes, and who is told why. */
+static void test_contexts(void **state)
+{
+    static const struct {
+        const char *arch;
+        uint32_t n_train, n_ctx, n_got; /* 0: refused */
+        const char *line;               /* what is said; NULL: nothing */
+    } rows[] = {
+        {"llama", 512, 0, 512, NULL},
+        {"llama", 512, SESSION_CTX_ALL, 512, NULL},
+        {"llama", 512, 513, 513, "-c 513 is more than the 512 positions"},
+        {"llama", 4096, 0, 4096, NULL},
+        {"llama", 5000, 0, 4096, "4096 of the model's 5000 tokens"},
+        {"llama", 5000, SESSION_CTX_ALL, 5000, NULL},
+        {"llama", 5000, 4999, 4999, NULL},
+        {"gpt2", 512, 0, 512, NULL},
+        {"gpt2", 512, 512, 512, NULL},
+        {"gpt2", 512, 513, 0, NULL},
+        {"starcoder", 100, 101, 0, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tiny_options to = {.arch = rows[i].arch, .n_ctx = rows[i].n_train, .seed = 1};
+        struct session_options o;
+        struct session *s;
+        struct tiny t;
+        enum status st;
+
+        ok(tiny_load(&t, &to, &err));
+        o = tiny_session(&t, rows[i].n_ctx, 16);
+        told.line[0] = 0;
+        log_set_sink(hear, NULL, LOG_NOTE);
+        st = session_new(&s, t.m, &o, &err);
+        log_set_sink(NULL, NULL, LOG_WARN);
+        assert_int_equal(st, rows[i].n_got ? ST_OK : ST_USAGE);
+        if (st) {
+            assert_null(s);
+            assert_non_null(strstr(err.msg, "positions that the model has embeddings for"));
+        } else {
+            assert_int_equal(session_n_ctx(s), rows[i].n_got);
+        }
+        if (rows[i].line)
+            assert_non_null(strstr(told.line, rows[i].line));
+        else
+            assert_string_equal(told.line, "");
+        session_free(s);
+        tiny_release(&t);
+    }
+}
+
 static void test_limits(void **state)
 {
     struct session_options o = tiny_session(&tiny, 100, 16);
@@ -887,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_check_reuse_sees),
         cmocka_unit_test(test_no_reuse),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_watch),
