@@ -146,6 +146,8 @@ const struct option_row option_rows[] = {
 
     {"-c --ctx --ctx-size", KIND_INT, AT(n_ctx), 0, N_MAX, "N", RUN | LOGITS, G_CONTEXT,
      "tokens of context; 0: the model's [the model's, at most 4096]"},
+    {"--truncate", KIND_CHOICE, AT(truncate), 0, 0, "no|head|middle", RUN, G_CONTEXT,
+     "too long a prompt: refuse it, or drop its head or middle, with a note [no]"},
     {"--context-shift", KIND_FLAG, AT(context_shift), 0, 0, NULL, RUN, G_CONTEXT,
      "when the context is full, drop the older half and go on"},
     {"--keep", KIND_INT, AT(n_keep), -1, N_MAX, "N", RUN, G_CONTEXT,

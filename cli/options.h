@@ -59,6 +59,7 @@ struct options {
 
     int32_t n_ctx;                      /* 0: the model's; -1: that, at most 4096 */
     int32_t n_keep;                     /* -1: the whole prompt */
+    int32_t truncate;                   /* TRUNCATE_NO, ... */
     bool context_shift;
     int32_t n_batch, n_ubatch;          /* 0: default */
     int32_t n_threads, n_threads_batch; /* 0: default */
@@ -83,8 +84,9 @@ struct options {
     bool help, version, words;
 };
 
-/* Values of -ctk and -ctv, of -fa, and of bench -o, in the order of their indices. */
+/* Values of -ctk and -ctv, of --truncate, of -fa, and of bench -o, in the order of their indices. */
 enum { KV_F16, KV_F32, KV_BF16, KV_Q8_0, KV_Q4_0 };
+enum { TRUNCATE_NO, TRUNCATE_HEAD, TRUNCATE_MIDDLE };
 enum { FA_AUTO, FA_ON, FA_OFF };
 enum { FORMAT_MD, FORMAT_JSON, FORMAT_JSONL, FORMAT_CSV };
 

@@ -8,6 +8,7 @@
 #include "cli/prompt.h"
 #include "cli/sampling.h"
 #include "cli/setup.h"
+#include "gguf/base/log.h"
 #include "runtime/sampler.h"
 
 struct run {
@@ -100,13 +101,38 @@ static size_t kept(const struct run *r)
     return n || r->ids.id[0] != vocab_bos(r->s.vocab) ? n : 1;
 }
 
+/*
+ * --truncate: what is left of a prompt, and room for an answer: -n tokens but at most half of the context, a
+ * quarter without -n. The token that begins a text stays.
+ */
+static void cut_prompt(struct run *r, size_t n_ctx)
+{
+    static const char *const where[] = {"", "head", "middle"};
+    const struct options *o = r->c->opt;
+    size_t asked = o->n_predict < 0 ? n_ctx / 4 : (size_t)o->n_predict, at;
+    size_t n = n_ctx - (asked < n_ctx / 2 ? asked : n_ctx / 2), n_drop = r->ids.n - n;
+
+    at = r->ids.id[0] == vocab_bos(r->s.vocab) && n > 1 ? 1 : 0;
+    if (o->truncate == TRUNCATE_MIDDLE)
+        at = n / 2;
+    log_note("the prompt of %zu tokens does not fit: %zu are dropped from its %s, %zu stay",
+             r->ids.n, n_drop, where[o->truncate], n);
+    memmove(r->ids.id + at, r->ids.id + at + n_drop, (n - at) * sizeof *r->ids.id);
+    r->ids.n = n;
+    r->s.n_truncated = n_drop;
+}
+
 static enum status check_length(struct run *r, struct err *e)
 {
     uint32_t n_ctx = session_n_ctx(r->s.session);
 
+    if (r->ids.n > n_ctx && r->c->opt->truncate)
+        cut_prompt(r, n_ctx);
+
     if (r->ids.n > n_ctx)
         return err_set(e, ST_USAGE,
-                       "the prompt has %zu tokens, the context holds %u; give a shorter text or -c",
+                       "the prompt has %zu tokens, the context holds %u; give a shorter text, -c "
+                       "or --truncate",
                        r->ids.n, n_ctx);
     if (!r->c->opt->context_shift)
         return ST_OK;

@@ -274,6 +274,7 @@ void setup_print_stats(struct setup *s)
         return;
     stat_count(o, "context_tokens", session_n_ctx(s->session));
     stat_count(o, "tokens_prompt", s->n_prompt);
+    stat_count(o, "tokens_truncated", s->n_truncated);
     stat_count(o, "tokens_generated", s->n_generated);
     stat_count(o, "context_shifts", s->n_shifts);
     if (s->prompt_us)

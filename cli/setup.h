@@ -31,6 +31,7 @@ struct setup {
     /* for --stats */
     uint64_t load_us, first_token_us, prompt_us, decode_us;
     uint64_t n_prompt, n_generated;
+    uint64_t n_truncated; /* tokens of the prompt that --truncate dropped */
     uint64_t n_shifts; /* how often the older half of the context was dropped */
 };
 

@@ -212,6 +212,17 @@ for keep in (0, 3, -1, 100):
 r = run("--raw", "-p", STORY, "-c", "64", "--context-shift", "--ignore-eos", "-n", "600", "--stats", *ONE)
 check("context shift goes on and on", r.returncode == 0 and b"tokens_generated 600" in r.stderr and b"regrows 0" in r.stderr, r)
 n = len(ids_of(STORY))
+# A prompt that is too long is cut only when asked, and then where asked.
+long = "The owl said: " + "the fox had a red lantern, " * 20 + "and so they went"
+ids = ids_of(long)
+check_error("too long a prompt is not cut", run("--raw", "-p", long, "-c", "48", *ONE), 2, str(len(ids)), "48", "--truncate")
+for where, answer, left in (("head", 8, ids[:1] + ids[-39:]), ("middle", 8, ids[:20] + ids[-20:]), ("head", 40, ids[:1] + ids[-23:]),
+                       ("middle", -1, ids[:18] + ids[-18:])):
+    r = run("--raw", "-p", long, "-c", "48", "--truncate", where, "-n", str(answer), "--ignore-eos", "--stats", *ONE)
+    note = b"ggrun: the prompt of %d tokens does not fit: %d are dropped from its %s, %d stay\n" % (len(ids), len(ids) - len(left), where.encode(), len(left))
+    first = run("tokenize", "--decode", "--ids", str(greedy(left))).stdout.decode().strip()
+    check(f"--truncate {where} -n {answer}", r.returncode == (0 if answer == 8 else 5) and note in r.stderr
+          and b"tokens_truncated %d\n" % (len(ids) - len(left)) in r.stderr and r.stdout.decode().strip().startswith(first), r, first)
 check_error("--keep that leaves no room", run("--raw", "-p", STORY, "-c", str(n), "--context-shift", "--keep", "-1"), 2, "--keep", str(n))
 check_error("--keep alone", run("-p", STORY, "--keep", "4"), 2, "--keep", "--context-shift")
 check_error("too long a prompt is not shifted", run("--raw", "-p", STORY * 9, "-c", "24", "--context-shift"), 2, "24", "-c")
