@@ -30,8 +30,7 @@ void buffer_borrow(struct buffer *b, const struct buft *bt, void *base, size_t s
                    enum usage usage)
 {
     assert(bt->is_host);
-    *b = (struct buffer){
-        .buft = bt, .size = size, .usage = usage, .base = base, .borrowed = true};
+    *b = (struct buffer){.buft = bt, .size = size, .usage = usage, .base = base, .borrowed = true};
 }
 
 void buffer_release(struct buffer *b)
@@ -48,6 +47,21 @@ void buffer_release(struct buffer *b)
 size_t buft_tensor_size(const struct buft *bt, const struct tensor *t)
 {
     return bt->tensor_size ? bt->tensor_size(bt, t) : tensor_bytes(t);
+}
+
+bool buft_set_strides(const struct buft *bt, struct tensor *t)
+{
+    size_t row = tensor_row_bytes(t);
+
+    if (bt->row_align < 2)
+        return true;
+    if (!mem_round_up(row, bt->row_align, &t->nb[1]))
+        return false;
+    for (int d = 2; d < TENSOR_DIMS; d++) {
+        if (!mem_mul(t->nb[d - 1], (size_t)t->ne[d - 1], &t->nb[d]))
+            return false;
+    }
+    return true;
 }
 
 enum status tensor_set(struct tensor *t, size_t offs, const void *src, size_t n, struct err *e)

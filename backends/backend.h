@@ -42,6 +42,7 @@ struct buft {
     size_t alignment; /* of every tensor's address; power of two */
     size_t max_size;  /* of one allocation; SIZE_MAX if there is no limit */
     bool is_host;     /* data is a host address that the host may read and write */
+    size_t row_align; /* rows of weights start at multiples of it; 0: they lie end to end */
     /* Bytes to reserve for t; NULL = tensor_bytes(t). May exceed the plain bytes, never less. */
     size_t (*tensor_size)(const struct buft *bt, const struct tensor *t);
     /* Zeroed memory of `size` bytes into b->base. NULL = mem_pages. Failure: ST_NOMEM with numbers. */
@@ -64,6 +65,8 @@ void buffer_borrow(struct buffer *b, const struct buft *bt, void *base, size_t s
 void buffer_release(struct buffer *b);
 
 size_t buft_tensor_size(const struct buft *bt, const struct tensor *t);
+/* Give t, whose type and shape are set, the strides of a weight in bt. False when a size overflows. */
+bool buft_set_strides(const struct buft *bt, struct tensor *t);
 /* Write / read bytes of a bound tensor; ranges are asserted. */
 enum status tensor_set(struct tensor *t, size_t offs, const void *src, size_t n, struct err *e);
 enum status tensor_get(const struct tensor *t, size_t offs, void *dst, size_t n, struct err *e);
@@ -83,6 +86,8 @@ struct span {
     int n_threads;             /* CPU threads to use; 0 = all of the pool */
     const atomic_bool *cancel; /* NULL, or: when true, return ST_CANCELLED at the next node */
 };
+
+struct event; /* a mark in a device's queue; the backend's own */
 
 enum device_kind {
     DEVICE_CPU,   /* always there, always last */
@@ -106,8 +111,27 @@ struct device_ops {
      * May return before the work is done if synchronize is given. */
     enum status (*compute)(struct device *d, const struct span *s, void *work, size_t n_work,
                            struct err *e);
-    /* Wait until all submitted work is done. optional */
+    /* Wait until all submitted work is done; the first error of it is returned, once. optional */
     enum status (*synchronize)(struct device *d, struct err *e);
+    /*
+     * The queue: all of these or none. Each is handed over and done in the order of submission, behind
+     * earlier work of d. Host memory (src, dst) must stay until the work is done. copy_async goes
+     * through the queue of d, which holds src; dst is on a device of the same backend.
+     */
+    enum status (*set_async)(struct device *d, struct tensor *t, size_t offs, const void *src,
+                             size_t n, struct err *e);
+    enum status (*get_async)(struct device *d, const struct tensor *t, size_t offs, void *dst,
+                             size_t n, struct err *e);
+    enum status (*copy_async)(struct device *d, const struct tensor *src, struct tensor *dst,
+                              struct err *e);
+    /* Events: record marks what d was given so far; wait lets later work of d wait for it (of any
+     * device of the same backend); event_synchronize lets the caller wait. One that was never
+     * recorded has happened. */
+    enum status (*event_new)(struct device *d, struct event **out, struct err *e);
+    void (*event_free)(struct event *ev);
+    enum status (*event_record)(struct device *d, struct event *ev, struct err *e);
+    enum status (*event_wait)(struct device *d, struct event *ev, struct err *e);
+    enum status (*event_synchronize)(struct event *ev, struct err *e);
     /* Name of the kernel that would run t ("mul_mat_q4_1_avx2"), for --exec-debug; optional. */
     const char *(*kernel_name)(const struct device *d, const struct tensor *t);
 };
@@ -118,6 +142,8 @@ struct device {
     const char *desc; /* for people: "AMD EPYC, avx2" */
     enum device_kind kind;
     const struct buft *buft; /* where its results live */
+    const struct buft *const *more; /* [n_more] other buffer types, for weights that are put there by name */
+    int n_more;
     void *impl;
 };
 
@@ -137,6 +163,7 @@ struct device_options {
     int n_threads;   /* threads of the CPU's pool, the caller included; 0 = usable cores */
     const char *isa; /* highest instruction set to use ("scalar", "avx2"); NULL = the best here */
     bool blas;       /* open the BLAS device too */
+    const char *sim; /* simulated accelerators: their number, or their sizes "24GiB,8GiB"; NULL: none */
 };
 
 #define DEVICES_MAX 64
@@ -156,6 +183,8 @@ void devices_close(struct devices *d); /* also of a half-opened or zeroed one */
 struct device *devices_cpu(const struct devices *d);
 /* By name, without case; NULL if there is none. */
 struct device *devices_find(const struct devices *d, const char *name);
+/* Buffer type by name, without case, of any device; NULL if there is none. */
+const struct buft *devices_buft(const struct devices *d, const char *name);
 
 /* Cores this process may use: affinity mask and cgroup CPU quota, at least 1. */
 int usable_cores(void);

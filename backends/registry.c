@@ -76,6 +76,20 @@ struct device *devices_cpu(const struct devices *d)
     return d->n ? d->dev[d->n - 1] : NULL;
 }
 
+const struct buft *devices_buft(const struct devices *d, const char *name)
+{
+    for (int i = 0; i < d->n; i++) {
+        const struct device *dev = d->dev[i];
+
+        if (strcasecmp(dev->buft->name, name) == 0)
+            return dev->buft;
+        for (int k = 0; k < dev->n_more; k++)
+            if (strcasecmp(dev->more[k]->name, name) == 0)
+                return dev->more[k];
+    }
+    return NULL;
+}
+
 struct device *devices_find(const struct devices *d, const char *name)
 {
     for (int i = 0; i < d->n; i++)
