@@ -1,9 +1,9 @@
 #include "runtime/kvcache.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "gguf/base/mem.h"
-#include "gguf/base/text.h"
 
 static bool set_shapes(struct kvcache *kv, const struct hparams *hp, const struct kv_options *o)
 {
@@ -23,59 +23,26 @@ static bool set_shapes(struct kvcache *kv, const struct hparams *hp, const struc
     return true;
 }
 
-/* Lay the tensors out one after the other; n_bytes is then what they need. False on overflow. */
-static bool lay_out(struct kvcache *kv, const struct buft *bt)
+static const char *describe(const struct kvcache *kv, char out[64])
 {
-    kv->n_bytes = 0;
-    for (uint32_t i = 0; i < 2 * kv->n_layer; i++) {
-        struct tensor *t = i % 2 ? &kv->v[i / 2] : &kv->k[i / 2];
-        size_t at;
-
-        if (!mem_round_up(kv->n_bytes, bt->alignment, &at))
-            return false;
-        t->buffer = &kv->buffer;
-        t->data = kv->buffer.base ? (char *)kv->buffer.base + at : NULL;
-        if (!mem_add(at, buft_tensor_size(bt, t), &kv->n_bytes))
-            return false;
-    }
-    return true;
-}
-
-static enum status too_big(const struct kvcache *kv, const struct device *dev, size_t n_free,
-                           struct err *e)
-{
-    char need[32], have[32];
-
-    return err_set(
-        e, ST_NOMEM,
-        "not enough memory on '%s': a KV cache of %u positions needs %s, %s are free; try a "
-        "smaller context (-c)",
-        dev->name, kv->n_ctx, text_size(need, sizeof need, kv->n_bytes),
-        text_size(have, sizeof have, n_free));
+    snprintf(out, 64, "a KV cache of %u positions", kv->n_ctx);
+    return out;
 }
 
 static enum status bind(struct kvcache *kv, const struct kv_options *o, struct err *e)
 {
-    const struct buft *bt = o->dev->buft;
-    size_t n_free = 0, n_total = 0;
-    enum status st;
+    enum status st = ST_OK;
+    char what[64];
 
-    if (o->dry) {
-        buffer_describe(&kv->buffer, bt, kv->n_bytes, USAGE_ANY);
-        return ST_OK;
+    store_init(&kv->store, USAGE_ANY);
+    for (uint32_t i = 0; i < 2 * kv->n_layer && !st; i++) {
+        const struct device *dev = o->layer_dev ? o->layer_dev[i / 2] : o->dev;
+
+        st = store_add(&kv->store, dev, dev->buft, i % 2 ? &kv->v[i / 2] : &kv->k[i / 2], e);
     }
-    if (o->dev->ops->memory)
-        o->dev->ops->memory(o->dev, &n_free, &n_total);
-    /* The system may promise more than there is, and take the process down later. */
-    if (kv->n_bytes > bt->max_size || (n_total && kv->n_bytes > n_free))
-        return too_big(kv, o->dev, n_free, e);
-    st = buffer_init(&kv->buffer, bt, kv->n_bytes, USAGE_ANY, e);
-    if (st) {
-        err_context(e, "KV cache of %u positions (a smaller context, -c, needs less)", kv->n_ctx);
-        return st;
-    }
-    lay_out(kv, bt);
-    return ST_OK;
+    kv->n_bytes = store_bytes(&kv->store);
+    return st ? st
+              : store_bind(&kv->store, o->dry, describe(kv, what), "try a smaller context (-c)", e);
 }
 
 static enum status alloc_cells(struct kv_cell **cells, int64_t **rows, uint32_t n_cells,
@@ -126,9 +93,11 @@ enum status kvcache_init(struct kvcache *kv, const struct hparams *hp, const str
         st = err_nomem(e, "the KV cache's tensors", 2 * (size_t)kv->n_layer * sizeof *kv->k);
         goto fail;
     }
-    if (!set_shapes(kv, hp, o) || !lay_out(kv, o->dev->buft)) {
-        kv->n_bytes = SIZE_MAX;
-        st = too_big(kv, o->dev, 0, e);
+    if (!set_shapes(kv, hp, o)) {
+        char what[64];
+
+        st = err_set(e, ST_NOMEM, "%s is larger than any memory; try a smaller context (-c)",
+                     describe(kv, what));
         goto fail;
     }
     st = bind(kv, o,
@@ -145,7 +114,7 @@ fail:
 
 void kvcache_release(struct kvcache *kv)
 {
-    buffer_release(&kv->buffer);
+    store_release(&kv->store);
     mem_free(kv->k);
     mem_free(kv->v);
     mem_free(kv->cells);

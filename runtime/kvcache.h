@@ -25,6 +25,7 @@
 #include "gguf/base/status.h"
 #include "runtime/batch.h"
 #include "runtime/hparams.h"
+#include "runtime/store.h"
 
 #define KV_PAD 256 /* cells */
 
@@ -49,12 +50,13 @@ struct kvcache {
     int64_t *rows;          /* [n_rows_max] cells of the micro-batch placed last */
     int64_t *ring_rows;     /* [n_rows_max] the same in the ring; NULL without */
     uint32_t n_rows_max;    /* tokens of the largest micro-batch */
-    struct buffer buffer;   /* one for all layers */
+    struct store store;     /* their memory */
     size_t n_bytes;
 };
 
 struct kv_options {
     const struct device *dev; /* where it lives */
+    const struct device *const *layer_dev; /* [n_layer] where each layer's part lives; NULL: all on dev */
     uint32_t n_ctx;           /* 1 .. INT32_MAX - KV_PAD */
     uint32_t n_ubatch;
     enum dtype type_k, type_v;

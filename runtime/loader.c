@@ -2,9 +2,9 @@
  * Loading a model: find the architecture, read and check the keys, then walk the architecture's
  * table of tensors. Nothing here knows one architecture from another.
  *
- * Weights are used where the reader put them (mapped file or memory): one borrowed buffer per file
- * and device. Bytes in a file may have any alignment that its header says; kernels read weights
- * unaligned.
+ * Weights of the CPU are used where the reader put them (mapped file or memory): one borrowed buffer
+ * per file. Bytes in a file may have any alignment that its header says; kernels read weights
+ * unaligned. Weights of other devices are copied.
  */
 #include "runtime/model.h"
 
@@ -17,14 +17,23 @@
 #include "gguf/base/text.h"
 #include "gguf/quants.h"
 #include "runtime/arch.h"
+#include "runtime/store.h"
 
 #define EXTRAS_NAMED 20 /* unused tensors that get a line of their own */
 
 struct model_impl {
-    struct tensor *tensors; /* [n_weights] what model->weights points to */
-    struct buffer *buffers; /* [n_files] */
-    bool *used;             /* [n_tensors] of the file */
+    const struct devices *devs;
+    struct tensor *tensors;          /* [n_weights] what model->weights points to */
+    struct buffer *buffers;          /* [n_files] */
+    bool *used, *in_place;           /* [n_tensors] of the file: used at all, used where it is */
+    struct store copies;             /* weights that are not used where the file has them */
+    const struct gguf_tensor **from; /* [n_weights] where a copied weight comes from; else NULL */
+    const char *cannot; /* first weight that its layer's device cannot compute with; NULL: none */
+    const char *cannot_dev; /* that device */
+    int n_cannot;
 };
+
+#define UPLOAD_MAX ((size_t)16 << 20) /* bytes between two looks at Ctrl-C */
 
 /* ---- which tensor goes where ---- */
 
@@ -91,15 +100,24 @@ static enum status check_use(const struct device *dev, const struct tensor *w, e
 }
 
 /*
- * The device that holds a weight and so computes with it. One device now; the choice by layer and
- * pattern belongs here, and with it copying to memory that the host cannot address.
+ * Where a weight goes. What the user named must work; where a layer's device cannot compute with a
+ * weight, it stays on the CPU, and warn_cannot says so.
  */
-static const struct device *place(const struct model_options *opt, enum weight_place where,
-                                  uint32_t il)
+static enum status find_place(struct model *m, const struct arch_tensor *at, uint32_t il,
+                              const struct tensor *w, struct place *out, struct err *e)
 {
-    (void)where;
-    (void)il;
-    return devices_cpu(opt->devs);
+    const struct device *cpu = devices_cpu(m->impl->devs);
+    struct place pl = placement_weight(m->placement, at, il, w->name);
+
+    if (!pl.by_rule && pl.dev != cpu && at->use != USE_VECTOR && !can_use(pl.dev, w, at->use)) {
+        if (!m->impl->n_cannot++) {
+            m->impl->cannot = w->name;
+            m->impl->cannot_dev = pl.dev->name;
+        }
+        pl = (struct place){.dev = cpu, .bt = cpu->buft};
+    }
+    *out = pl;
+    return check_use(pl.dev, w, at->use, e);
 }
 
 /* ---- steps of loading ---- */
@@ -135,9 +153,14 @@ static enum status alloc_tables(struct model *m, struct err *e)
     m->weights = mem_array((size_t)m->n_weights, sizeof *m->weights);
     impl->tensors = mem_array((size_t)m->n_weights, sizeof *impl->tensors);
     impl->used = mem_array(m->file->n_tensors, sizeof *impl->used);
+    impl->in_place = mem_array(m->file->n_tensors, sizeof *impl->in_place);
     impl->buffers = mem_array(m->file->n_files, sizeof *impl->buffers);
-    if (!m->weights || !impl->tensors || !impl->used || !impl->buffers)
+    impl->from = mem_array((size_t)m->n_weights, sizeof(*impl->from));
+    if (!m->weights || !impl->tensors || !impl->used || !impl->in_place || !impl->buffers ||
+        !impl->from)
         return err_nomem(e, "the table of weights", (size_t)m->n_weights * sizeof *impl->tensors);
+    for (size_t i = 0; i < m->file->n_files; i++)
+        buffer_describe(&impl->buffers[i], devices_cpu(impl->devs)->buft, 0, USAGE_WEIGHTS);
     return ST_OK;
 }
 
@@ -160,10 +183,42 @@ static bool may_miss(const struct gguf *g, const struct arch_tensor *at, uint32_
     return gguf_find_tensor(g, name) != NULL;
 }
 
-/* Enter one weight into its slot; the bytes are bound later. */
-static enum status load_weight(struct model *m, const struct model_options *opt,
-                               const struct arch_tensor *at, uint32_t il, struct err *e)
+/*
+ * A tied weight stands in two slots. Where both are in the same memory one tensor serves them, or the
+ * scheduler would see two weights.
+ */
+static struct tensor *tied(const struct model *m, const char *name, const struct buft *bt)
 {
+    for (int i = 0; i < m->arch->n_globals; i++) {
+        struct tensor *t = m->weights[i];
+
+        if (t && t->buffer->buft == bt && strcmp(t->name, name) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+/* In the mapped file, or a place to copy it to. */
+static enum status put_weight(struct model *m, int i, const struct gguf_tensor *gt,
+                              const struct place *pl, struct err *e)
+{
+    struct tensor *t = &m->impl->tensors[i];
+
+    if (pl->bt != devices_cpu(m->impl->devs)->buft) {
+        m->impl->from[i] = gt;
+        return store_add(&m->impl->copies, pl->dev, pl->bt, t, e);
+    }
+    t->data = (void *)gt->data; /* never written: the buffer's usage is weights */
+    t->buffer = &m->impl->buffers[gt->shard];
+    m->impl->in_place[gt - m->file->tensors] = true;
+    return ST_OK;
+}
+
+/* Enter one weight into its slot; the bytes are bound later. */
+static enum status load_weight(struct model *m, const struct arch_tensor *at, uint32_t il,
+                               struct err *e)
+{
+    struct place pl;
     int i = arch_index(m->arch, at, il);
     struct tensor *t = &m->impl->tensors[i];
     const struct gguf_tensor *gt;
@@ -182,12 +237,16 @@ static enum status load_weight(struct model *m, const struct model_options *opt,
     if (!tensor_set_shape(t, gt->type, gt->n_dims, gt->ne))
         return err_set(e, ST_MODEL, "tensor '%s' is too large", gt->name);
     tensor_set_name(t, "%s", gt->name);
-    st = check_use(place(opt, at->place, il), t, at->use, e);
+    st = find_place(m, at, il, t, &pl, e);
     if (st)
         return st;
-    t->data = (void *)gt->data; /* never written: the buffer's usage is weights */
-    t->buffer = &m->impl->buffers[gt->shard];
-    m->weights[i] = t;
+    m->weights[i] = arch_per_layer(at) ? NULL : tied(m, gt->name, pl.bt);
+    if (!m->weights[i]) {
+        st = put_weight(m, i, gt, &pl, e);
+        m->weights[i] = t;
+    }
+    if (st)
+        return st;
     if (!m->impl->used[gt - m->file->tensors]) {
         m->impl->used[gt - m->file->tensors] = true;
         m->n_weight_bytes += gt->n_bytes;
@@ -196,40 +255,19 @@ static enum status load_weight(struct model *m, const struct model_options *opt,
     return ST_OK;
 }
 
-static enum status load_weights(struct model *m, const struct model_options *opt, struct err *e)
+static enum status load_weights(struct model *m, struct err *e)
 {
     for (int i = 0; i < m->arch->n_tensors; i++) {
         const struct arch_tensor *at = &m->arch->tensors[i];
         uint32_t n = arch_per_layer(at) ? m->hp.n_layer : 1;
 
         for (uint32_t il = 0; il < n; il++) {
-            enum status st = arch_has(at, &m->hp, il) ? load_weight(m, opt, at, il, e) : ST_OK;
+            enum status st = arch_has(at, &m->hp, il) ? load_weight(m, at, il, e) : ST_OK;
             if (st)
                 return st;
         }
     }
     return ST_OK;
-}
-
-/*
- * A tied weight stands in two slots. One tensor has to serve both, or the scheduler would see two
- * weights: let the second slot point to the first tensor.
- */
-static void join_tied(struct model *m)
-{
-    for (int i = 0; i < m->arch->n_tensors; i++) {
-        const struct arch_tensor *at = &m->arch->tensors[i];
-
-        if (!at->instead)
-            continue;
-        for (int k = 0; k < m->arch->n_tensors; k++) {
-            const struct arch_tensor *other = &m->arch->tensors[k];
-            struct tensor *a = m->weights[other->slot], **b = &m->weights[at->slot];
-
-            if (!arch_per_layer(other) && a && *b && strcmp(a->name, (*b)->name) == 0)
-                *b = a;
-        }
-    }
 }
 
 /*
@@ -248,7 +286,7 @@ static void bind_files(struct model *m, const struct buft *bt)
             const struct gguf_tensor *gt = &g->tensors[k];
             const char *p = gt->data;
 
-            if (!m->impl->used[k] || (size_t)gt->shard != i)
+            if (!m->impl->in_place[k] || (size_t)gt->shard != i)
                 continue;
             n_bytes += gt->n_bytes;
             if (!p)
@@ -276,6 +314,82 @@ static void warn_extras(const struct model *m)
         log_warn("and %zu more tensors are not used", n - EXTRAS_NAMED);
 }
 
+static void warn_cannot(const struct model *m)
+{
+    if (m->impl->n_cannot)
+        log_warn(
+            "%d weights stay on the CPU: '%s' cannot compute with their types (the first is '%s')",
+            m->impl->n_cannot, m->impl->cannot_dev, m->impl->cannot);
+}
+
+struct model_memory model_memory(const struct model *m, const struct device *dev)
+{
+    struct model_memory mm = {.n_copied = store_bytes_on(&m->impl->copies, dev)};
+
+    for (size_t i = 0; i < m->file->n_tensors && dev == devices_cpu(m->impl->devs); i++) {
+        if (m->impl->in_place[i])
+            mm.n_mapped += m->file->tensors[i].n_bytes;
+    }
+    return mm;
+}
+
+/* ---- copies ---- */
+
+static bool stop_asked(const struct model_options *opt)
+{
+    return opt->cancel && atomic_load_explicit(opt->cancel, memory_order_relaxed);
+}
+
+/* n bytes from the file to the tensor, in pieces. */
+static enum status upload(struct tensor *t, size_t offs, const char *src, size_t n,
+                          const struct model_options *opt, struct err *e)
+{
+    enum status st = ST_OK;
+
+    for (size_t i = 0; i < n && !st; i += UPLOAD_MAX) {
+        if (stop_asked(opt))
+            return err_set(e, ST_CANCELLED, "stopped while loading");
+        st = tensor_set(t, offs + i, src + i, n - i < UPLOAD_MAX ? n - i : UPLOAD_MAX, e);
+    }
+    return st;
+}
+
+/* Rows lie end to end in the file, and maybe apart in memory. */
+static enum status upload_tensor(struct tensor *t, const struct gguf_tensor *gt,
+                                 const struct model_options *opt, struct err *e)
+{
+    size_t n_row = tensor_row_bytes(t);
+    enum status st = ST_OK;
+
+    if (tensor_contiguous(t))
+        return upload(t, 0, gt->data, gt->n_bytes, opt, e);
+    for (int64_t r = 0; r < tensor_rows(t) && !st; r++) {
+        int64_t i1 = r % t->ne[1], i2 = r / t->ne[1] % t->ne[2], i3 = r / t->ne[1] / t->ne[2];
+        size_t offs = (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
+
+        st = upload(t, offs, (const char *)gt->data + (size_t)r * n_row, n_row, opt, e);
+    }
+    return st;
+}
+
+/* Give copied weights their memory and bytes. */
+static enum status bind_copies(struct model *m, const struct model_options *opt, struct err *e)
+{
+    uint64_t n_all = store_bytes(&m->impl->copies), n_done = 0;
+    enum status st = store_bind(&m->impl->copies, opt->dry, "the weights put there",
+                                "try fewer layers on it (-ngl)", e);
+
+    for (int i = 0; i < m->n_weights && !st && !opt->dry; i++) {
+        if (!m->impl->from[i])
+            continue;
+        st = upload_tensor(&m->impl->tensors[i], m->impl->from[i], opt, e);
+        n_done += m->impl->from[i]->n_bytes;
+        if (!st && opt->progress)
+            opt->progress(opt->progress_ctx, (double)n_done / (double)n_all);
+    }
+    return st;
+}
+
 /* ---- check of values ---- */
 
 static enum status check_values(const struct gguf_tensor *gt, float *row, struct err *e)
@@ -298,11 +412,6 @@ static enum status check_values(const struct gguf_tensor *gt, float *row, struct
         }
     }
     return ST_OK;
-}
-
-static bool stop_asked(const struct model_options *opt)
-{
-    return opt->cancel && atomic_load_explicit(opt->cancel, memory_order_relaxed);
 }
 
 static enum status check_all_values(const struct model *m, const struct model_options *opt,
@@ -339,6 +448,7 @@ static enum status check_all_values(const struct model *m, const struct model_op
 enum status model_load(struct model **out, struct gguf *file, const struct model_options *opt,
                        struct err *e)
 {
+    static const struct placement_options on_cpu;
     struct model *m = mem_zalloc(sizeof *m);
     enum status st;
 
@@ -353,6 +463,8 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
         st = err_nomem(e, "a model", sizeof *m->impl);
         goto fail;
     }
+    m->impl->devs = opt->devs;
+    store_init(&m->impl->copies, USAGE_WEIGHTS);
     st = find_arch(m, e);
     if (!st)
         st = hparams_read(&m->hp, file, m->arch->name, m->arch->partial, e);
@@ -361,14 +473,20 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
     if (!st && m->arch->check)
         st = m->arch->check(&m->hp, file, e);
     if (!st)
+        st = placement_new(&m->placement, opt->devs, &m->hp, opt->place ? opt->place : &on_cpu, e);
+    if (!st)
         st = alloc_tables(m, e);
     if (!st)
-        st = load_weights(m, opt, e);
+        st = load_weights(m, e);
+    if (!st)
+        st = placement_done(m->placement, e);
+    if (!st)
+        st = bind_copies(m, opt, e);
     if (st)
         goto fail;
-    join_tied(m);
     bind_files(m, devices_cpu(opt->devs)->buft);
     warn_extras(m);
+    warn_cannot(m);
     if (opt->check_tensors)
         st = check_all_values(m, opt, e);
     if (!st && stop_asked(opt))
@@ -394,8 +512,12 @@ void model_free(struct model *m)
         mem_free(m->impl->buffers);
         mem_free(m->impl->tensors);
         mem_free(m->impl->used);
+        mem_free(m->impl->in_place);
+        mem_free(m->impl->from);
+        store_release(&m->impl->copies);
         mem_free(m->impl);
     }
+    placement_free(m->placement);
     mem_free(m->weights);
     gguf_close(m->file);
     mem_free(m);

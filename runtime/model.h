@@ -13,6 +13,7 @@
 #include "gguf/base/status.h"
 #include "gguf/reader.h"
 #include "runtime/hparams.h"
+#include "runtime/placement.h"
 
 struct arch;
 
@@ -22,10 +23,17 @@ struct model {
     struct hparams hp;
     struct tensor **weights;  /* the structs of pointers of arch.h; NULL = optional and absent */
     int n_weights;            /* entries of weights */
+    struct placement *placement; /* owned; where layers and weights are */
     uint64_t n_weight_bytes;  /* bytes of the weights that are used */
     uint64_t n_params;        /* elements of the weights that are used */
     struct model_impl *impl;  /* loader's own: tensors, buffers, names */
 };
+
+/* Bytes of weights in a device's memory: used where the file has them, and copied there. */
+struct model_memory {
+    uint64_t n_mapped, n_copied;
+};
+struct model_memory model_memory(const struct model *m, const struct device *dev);
 
 struct model_options {
     const struct devices *devs;   /* must outlive the model */
@@ -33,13 +41,16 @@ struct model_options {
     void (*progress)(void *ctx, double share);
     void *progress_ctx;
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
+    const struct placement_options *place; /* NULL: all on the CPU */
+    bool dry;                  /* copies are descriptions without memory: for planning */
     bool check_tensors;        /* look for NaN and Inf in the weights: ST_MODEL naming tensor and block */
 };
 
 /*
  * Take over `file` (closed by model_free; also closed when this fails) and load it: architecture by name,
  * hyperparameters, tensors (each checked against the shape that the architecture expects; a missing one is
- * ST_MODEL with its name; an extra one a log_warn with its name), weights used where they are mapped.
+ * ST_MODEL with its name; an extra one a log_warn with its name). Weights of the CPU are used where they are
+ * mapped, all others copied to their device; its memory being too small is ST_NOMEM.
  * A file with a vocabulary only is ST_UNSUPPORTED "holds a vocabulary only".
  * An architecture that we do not know is ST_UNSUPPORTED, naming it and listing those we do.
  */

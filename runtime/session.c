@@ -296,11 +296,39 @@ static enum status alloc_session(struct session *s, struct err *e)
     return ST_OK;
 }
 
+/* The KV cache and the recurrent state, each layer's where the model's placement has it. */
+static enum status alloc_memory(struct session *s, struct err *e)
+{
+    const struct session_options *o = &s->opt;
+    uint32_t n_layer = s->m->hp.n_layer;
+    const struct device **dev = mem_array(n_layer, sizeof(*dev));
+    struct kv_options kvo = {
+        .layer_dev = dev,
+        .n_ctx = o->n_ctx,
+        .n_ubatch = o->n_ubatch,
+        .type_k = o->type_k,
+        .type_v = o->type_v,
+        .n_chunk = o->no_flash_attn ? CHUNK_STEPS : CHUNK_FLASH,
+        .keep_all = o->swa_full,
+        .dry = o->exec.dry,
+    };
+    enum status st;
+
+    if (!dev)
+        return err_nomem(e, "a list of devices", n_layer * sizeof(*dev));
+    for (uint32_t il = 0; il < n_layer; il++)
+        dev[il] = placement_kv(s->m->placement, il);
+    st = kvcache_init(&s->kv, &s->m->hp, &kvo, e);
+    if (!st)
+        st = state_init(&s->state, &s->m->hp, dev, o->exec.dry, e);
+    mem_free(dev);
+    return st;
+}
+
 enum status session_new(struct session **out, struct model *m, const struct session_options *opt,
                         struct err *e)
 {
     struct session *s = mem_zalloc(sizeof *s);
-    struct kv_options kvo;
     enum status st;
 
     *out = NULL;
@@ -311,19 +339,7 @@ enum status session_new(struct session **out, struct model *m, const struct sess
     st = settle_options(&s->opt, m, e);
     if (st)
         goto fail;
-    kvo = (struct kv_options){
-        .dev = devices_cpu(opt->devs),
-        .n_ctx = s->opt.n_ctx,
-        .n_ubatch = s->opt.n_ubatch,
-        .type_k = opt->type_k,
-        .type_v = opt->type_v,
-        .n_chunk = opt->no_flash_attn ? CHUNK_STEPS : CHUNK_FLASH,
-        .keep_all = opt->swa_full,
-        .dry = opt->exec.dry,
-    };
-    st = kvcache_init(&s->kv, &m->hp, &kvo, e);
-    if (!st)
-        st = state_init(&s->state, &m->hp, kvo.dev, kvo.dry, e);
+    st = alloc_memory(s, e);
     if (!st)
         st = ubatch_init(&s->u, (int32_t)s->opt.n_ubatch, e);
     if (!st)

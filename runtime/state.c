@@ -1,7 +1,6 @@
 #include "runtime/state.h"
 
 #include "gguf/base/mem.h"
-#include "gguf/base/text.h"
 
 static bool set_shapes(struct state *s, const struct hparams *hp)
 {
@@ -19,72 +18,37 @@ static bool set_shapes(struct state *s, const struct hparams *hp)
     return true;
 }
 
-/* Lay the tensors out one after the other; n_bytes is then what they need. False on overflow. */
-static bool lay_out(struct state *s, const struct buft *bt)
+static enum status bind(struct state *s, const struct device *const *layer_dev, bool dry,
+                        struct err *e)
 {
-    s->n_bytes = 0;
-    for (uint32_t i = 0; i < 2 * s->n_layer; i++) {
-        struct tensor *t = i % 2 ? &s->ssm[i / 2] : &s->conv[i / 2];
-        size_t at;
+    enum status st = ST_OK;
 
-        if (!mem_round_up(s->n_bytes, bt->alignment, &at))
-            return false;
-        t->buffer = &s->buffer;
-        t->data = s->buffer.base ? (char *)s->buffer.base + at : NULL;
-        if (!mem_add(at, buft_tensor_size(bt, t), &s->n_bytes))
-            return false;
+    for (uint32_t i = 0; i < 2 * s->n_layer && !st; i++) {
+        const struct device *dev = layer_dev[i / 2];
+
+        st = store_add(&s->store, dev, dev->buft, i % 2 ? &s->ssm[i / 2] : &s->conv[i / 2], e);
     }
-    return true;
+    s->n_bytes = store_bytes(&s->store);
+    if (!st && s->n_bytes)
+        st = store_bind(&s->store, dry, "the recurrent state", "try fewer layers on it (-ngl)", e);
+    return st;
 }
 
-static enum status too_big(const struct state *s, const struct device *dev, size_t n_free,
-                           struct err *e)
-{
-    char need[32], have[32];
-
-    return err_set(
-        e, ST_NOMEM, "not enough memory on '%s': the recurrent state needs %s, %s are free",
-        dev->name, text_size(need, sizeof need, s->n_bytes), text_size(have, sizeof have, n_free));
-}
-
-static enum status bind(struct state *s, const struct device *dev, bool dry, struct err *e)
-{
-    size_t n_free = 0, n_total = 0;
-    enum status st;
-
-    if (dry) {
-        buffer_describe(&s->buffer, dev->buft, s->n_bytes, USAGE_ANY);
-        return ST_OK;
-    }
-    if (dev->ops->memory)
-        dev->ops->memory(dev, &n_free, &n_total);
-    if (s->n_bytes > dev->buft->max_size || (n_total && s->n_bytes > n_free))
-        return too_big(s, dev, n_free, e);
-    st = buffer_init(&s->buffer, dev->buft, s->n_bytes, USAGE_ANY, e);
-    if (st) {
-        err_context(e, "recurrent state");
-        return st;
-    }
-    lay_out(s, dev->buft);
-    return ST_OK;
-}
-
-enum status state_init(struct state *s, const struct hparams *hp, const struct device *dev,
-                       bool dry, struct err *e)
+enum status state_init(struct state *s, const struct hparams *hp,
+                       const struct device *const *layer_dev, bool dry, struct err *e)
 {
     enum status st = ST_OK;
 
     *s = (struct state){.n_layer = hp->n_layer, .kept = -1, .from = -1, .to = 0};
+    store_init(&s->store, USAGE_ANY);
     s->conv = mem_array(s->n_layer, sizeof *s->conv);
     s->ssm = mem_array(s->n_layer, sizeof *s->ssm);
-    if (!s->conv || !s->ssm) {
+    if (!s->conv || !s->ssm)
         st = err_nomem(e, "the state's tensors", 2 * (size_t)s->n_layer * sizeof *s->conv);
-    } else if (!set_shapes(s, hp) || !lay_out(s, dev->buft)) {
-        s->n_bytes = SIZE_MAX;
-        st = too_big(s, dev, 0, e);
-    } else if (s->n_bytes) {
-        st = bind(s, dev, dry, e);
-    }
+    else if (!set_shapes(s, hp))
+        st = err_set(e, ST_NOMEM, "the recurrent state is larger than any memory");
+    else
+        st = bind(s, layer_dev, dry, e);
     if (st)
         state_release(s);
     return st;
@@ -92,7 +56,7 @@ enum status state_init(struct state *s, const struct hparams *hp, const struct d
 
 void state_release(struct state *s)
 {
-    buffer_release(&s->buffer);
+    store_release(&s->store);
     mem_free(s->conv);
     mem_free(s->ssm);
     *s = (struct state){0};

@@ -23,6 +23,7 @@
 #include "backends/backend.h"
 #include "gguf/base/status.h"
 #include "runtime/hparams.h"
+#include "runtime/store.h"
 
 #define STATE_SLOTS 3
 
@@ -30,13 +31,16 @@ struct state {
     uint32_t n_layer;
     struct tensor *conv, *ssm; /* [n_layer] owned; bound */
     int32_t kept, from, to;    /* rows; -1: none */
-    struct buffer buffer;      /* one for all layers */
+    struct store store;        /* their memory */
     size_t n_bytes;            /* 0: no layer has a recurrence */
 };
 
-/* Where it lives; `dry`: describe the memory only. ST_NOMEM names device, bytes needed and free. */
-enum status state_init(struct state *s, const struct hparams *hp, const struct device *dev, bool dry,
-                       struct err *e);
+/*
+ * layer_dev [n_layer]: where each layer's part lives; `dry`: describe the memory only. ST_NOMEM names device,
+ * bytes needed and free.
+ */
+enum status state_init(struct state *s, const struct hparams *hp, const struct device *const *layer_dev,
+                       bool dry, struct err *e);
 void state_release(struct state *s);
 
 void state_begin(struct state *s);

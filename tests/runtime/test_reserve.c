@@ -37,10 +37,12 @@ struct described {
 
 static void describe(struct described *d, const struct hparams *hp)
 {
+    static const struct placement_options on_cpu;
     const struct arch *a = arch_find("llama", 5);
 
     *d = (struct described){.m = {.arch = a, .hp = *hp}};
     hparams_same_layers(&d->m.hp);
+    assert_int_equal(placement_new(&d->m.placement, &devs, &d->m.hp, &on_cpu, NULL), ST_OK);
     d->m.n_weights = a->n_globals + (int)hp->n_layer * a->n_layer;
     d->m.weights = mem_array((size_t)d->m.n_weights, sizeof *d->m.weights);
     d->tensors = mem_array((size_t)d->m.n_weights, sizeof *d->tensors);
@@ -65,6 +67,7 @@ static void describe(struct described *d, const struct hparams *hp)
 
 static void forget(struct described *d)
 {
+    placement_free(d->m.placement);
     mem_free(d->m.weights);
     mem_free(d->tensors);
 }

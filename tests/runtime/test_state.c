@@ -60,6 +60,15 @@ static void test_slots(void **state)
     assert_true(s.from == -1 && s.kept == -1);
 }
 
+static enum status init(struct state *s, const struct tiny *t, struct err *e)
+{
+    const struct device *dev[LAYERS_MAX];
+
+    for (uint32_t il = 0; il < t->m->hp.n_layer; il++)
+        dev[il] = devices_cpu(&t->devs);
+    return state_init(s, &t->m->hp, dev, false, e);
+}
+
 /* Recurrent layers have a state, the others none; a cache only those with attention. */
 static void test_layers(void **state)
 {
@@ -73,7 +82,7 @@ static void test_layers(void **state)
 
         load(&t, archs[i]);
         o.dev = devices_cpu(&t.devs);
-        ok(state_init(&s, &t.m->hp, o.dev, false, &err));
+        ok(init(&s, &t, &err));
         ok(kvcache_init(&kv, &t.m->hp, &o, &err));
         for (uint32_t il = 0; il < t.m->hp.n_layer; il++) {
             const struct layer_hparams *l = &t.m->hp.layer[il];
@@ -100,12 +109,12 @@ static void test_no_memory(void **state)
     load(&t, "mamba");
     for (int i = 1; i <= 2; i++) {
         mem_fail_at((uint64_t)i);
-        assert_int_equal(state_init(&s, &t.m->hp, devices_cpu(&t.devs), false, &err), ST_NOMEM);
+        assert_int_equal(init(&s, &t, &err), ST_NOMEM);
         mem_fail_at(0);
         assert_null(s.conv);
     }
     t.m->hp.ssm.n_state = t.m->hp.ssm.n_inner = 1u << 30;
-    assert_int_equal(state_init(&s, &t.m->hp, devices_cpu(&t.devs), false, &err), ST_NOMEM);
+    assert_int_equal(init(&s, &t, &err), ST_NOMEM);
     assert_non_null(strstr(err.msg, "recurrent state"));
     tiny_release(&t);
 }
@@ -113,7 +122,7 @@ static void test_no_memory(void **state)
 /* ---- sessions ---- */
 
 struct sink {
-    float *x;        /* [N_VOCAB, N_IDS] */
+    float *x;         /* [N_VOCAB, N_IDS] */
     uint32_t fail_at; /* position whose logits are not wanted; N_IDS: none */
 };
 
@@ -137,8 +146,8 @@ static void random_ids(int32_t *ids, uint64_t seed)
  * Ids from `past` on fail at position `at`, then are evaluated without trouble: the logits are those of an
  * evaluation that saw nothing of it.
  */
-static void fail_and_go_on(struct session *s, const int32_t *ids, const int32_t *other, uint32_t past,
-                           uint32_t at, const float *want)
+static void fail_and_go_on(struct session *s, const int32_t *ids, const int32_t *other,
+                           uint32_t past, uint32_t at, const float *want)
 {
     static float got[N_IDS * N_VOCAB];
     struct sink sink = {.x = got, .fail_at = N_IDS};

@@ -1,0 +1,212 @@
+#include "runtime/placement.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gguf/base/log.h"
+#include "gguf/base/mem.h"
+#include "gguf/base/text.h"
+#include "runtime/arch.h"
+
+struct placement {
+    const struct devices *devs;
+    const struct hparams *hp;
+    struct placement_options opt;
+    struct device **gpu; /* [n_gpu] accelerators with memory of their own */
+    int n_gpu;
+    const struct device **layer; /* [n_layer + 1] */
+    uint64_t *n_taken;           /* [n_rules] weights that each took */
+};
+
+/* ---- checks ---- */
+
+static enum status check_devices(const struct placement *p, struct err *e)
+{
+    const struct placement_options *o = &p->opt;
+
+    if (o->n_gpu_layers > 0 && !p->n_gpu)
+        return err_set(e, ST_USAGE, "-ngl asks for layers on an accelerator, but there is none");
+    if (o->main_gpu < 0 || (o->main_gpu > 0 && o->main_gpu >= p->n_gpu))
+        return err_set(e, ST_USAGE, "-mg is %d, but there are %d accelerators (counted from 0)",
+                       (int)o->main_gpu, p->n_gpu);
+    if (o->n_tensor_split > p->n_gpu)
+        return err_set(e, ST_USAGE, "-ts has %d shares, but there are %d accelerators",
+                       o->n_tensor_split, p->n_gpu);
+    if ((o->cpu_moe || o->n_cpu_moe) && !p->hp->experts.n_expert)
+        return err_set(e, ST_USAGE, "%s: the model has no experts",
+                       o->cpu_moe ? "-cmoe" : "-ncmoe");
+    return ST_OK;
+}
+
+static enum status check_shares(const struct placement_options *o, struct err *e)
+{
+    float sum = 0;
+
+    for (int i = 0; i < o->n_tensor_split; i++) {
+        float x = o->tensor_split[i];
+
+        if (!isfinite(x) || x < 0)
+            return err_set(e, ST_USAGE, "-ts has the share %g, expected numbers of at least 0",
+                           (double)x);
+        sum += x;
+    }
+    if (o->n_tensor_split && !(sum > 0 && isfinite(sum)))
+        return err_set(e, ST_USAGE, "-ts has the sum %g, expected a number above 0", (double)sum);
+    return ST_OK;
+}
+
+/* ---- layers ---- */
+
+/* How much of the layers accelerator g gets, in any unit. */
+static double share(const struct placement *p, int g)
+{
+    const struct device *d = p->gpu[g];
+    size_t n_free = 0, n_total = 0;
+
+    if (p->opt.split == SPLIT_NONE)
+        return g == p->opt.main_gpu;
+    if (p->opt.n_tensor_split)
+        return g < p->opt.n_tensor_split ? (double)p->opt.tensor_split[g] : 0;
+    if (d->ops->memory)
+        d->ops->memory(d, &n_free, &n_total);
+    return n_total ? (double)n_free : 1;
+}
+
+/*
+ * The accelerators take the offloaded layers in order: layer i of n goes to the first whose sum of
+ * shares, its own included, is above i / n of all.
+ */
+static void assign_layers(struct placement *p)
+{
+    int64_t n = (int64_t)p->hp->n_layer + 1, n_off = p->opt.n_gpu_layers, first;
+    double sum = 0, reached;
+    int g = 0;
+
+    n_off = n_off > n ? n : n_off;
+    first = n - n_off;
+    for (int i = 0; i < p->n_gpu; i++)
+        sum += share(p, i);
+    reached = p->n_gpu ? share(p, 0) : 0;
+    for (int64_t il = 0; il < n; il++) {
+        if (il < first) {
+            p->layer[il] = devices_cpu(p->devs);
+            continue;
+        }
+        while (g < p->n_gpu - 1 && reached * (double)n_off <= (double)(il - first) * sum)
+            reached += share(p, ++g);
+        p->layer[il] = p->gpu[g];
+    }
+}
+
+static void find_accelerators(struct placement *p)
+{
+    for (int i = 0; i < p->devs->n; i++) {
+        if (p->devs->dev[i]->kind == DEVICE_GPU)
+            p->gpu[p->n_gpu++] = p->devs->dev[i];
+    }
+}
+
+/* ---- life ---- */
+
+enum status placement_new(struct placement **out, const struct devices *devs,
+                          const struct hparams *hp, const struct placement_options *opt,
+                          struct err *e)
+{
+    struct placement *p = mem_zalloc(sizeof *p);
+    enum status st;
+
+    *out = NULL;
+    if (!p)
+        return err_nomem(e, "the placement of layers", sizeof *p);
+    p->devs = devs;
+    p->hp = hp;
+    p->opt = *opt;
+    p->gpu = mem_array((size_t)devs->n, sizeof(*p->gpu));
+    p->layer = mem_array((size_t)hp->n_layer + 1, sizeof(*p->layer));
+    p->n_taken = mem_array((size_t)opt->n_rules, sizeof *p->n_taken);
+    if (!p->gpu || !p->layer || !p->n_taken) {
+        st = err_nomem(e, "the placement of layers", (size_t)hp->n_layer * sizeof(*p->layer));
+        goto fail;
+    }
+    find_accelerators(p);
+    st = check_devices(p, e);
+    if (!st)
+        st = check_shares(&p->opt, e);
+    if (st)
+        goto fail;
+    assign_layers(p);
+    *out = p;
+    return ST_OK;
+fail:
+    placement_free(p);
+    return st;
+}
+
+void placement_free(struct placement *p)
+{
+    if (!p)
+        return;
+    mem_free(p->gpu);
+    mem_free(p->layer);
+    mem_free(p->n_taken);
+    mem_free(p);
+}
+
+/* ---- answers ---- */
+
+const struct device *placement_layer(const struct placement *p, uint32_t il)
+{
+    return p->layer[il];
+}
+
+const struct device *placement_kv(const struct placement *p, uint32_t il)
+{
+    return p->opt.no_kv_offload ? devices_cpu(p->devs) : p->layer[il];
+}
+
+static const struct device *owner(const struct devices *devs, const struct buft *bt)
+{
+    for (int i = devs->n - 1; i >= 0; i--) {
+        const struct device *d = devs->dev[i];
+
+        if (d->buft == bt)
+            return d;
+        for (int k = 0; k < d->n_more; k++)
+            if (d->more[k] == bt)
+                return d;
+    }
+    return devices_cpu(devs);
+}
+
+struct place placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
+                              const char *name)
+{
+    const struct device *d = devices_cpu(p->devs);
+
+    for (int i = 0; i < p->opt.n_rules; i++) {
+        const struct place_rule *r = &p->opt.rules[i];
+
+        if (!r->match(r->pattern, name))
+            continue;
+        p->n_taken[i]++;
+        return (struct place){.dev = owner(p->devs, r->bt), .bt = r->bt, .by_rule = true};
+    }
+    if (at->place == PLACE_OUTPUT)
+        d = p->layer[p->hp->n_layer];
+    else if (at->place == PLACE_LAYER &&
+             !(at->use == USE_EXPERTS && (p->opt.cpu_moe || (int64_t)il < p->opt.n_cpu_moe)))
+        d = p->layer[il];
+    return (struct place){.dev = d, .bt = d->buft};
+}
+
+enum status placement_done(const struct placement *p, struct err *e)
+{
+    for (int i = 0; i < p->opt.n_rules; i++) {
+        if (!p->n_taken[i])
+            return err_set(e, ST_USAGE, "-ot '%s' matches no tensor that is left to it",
+                           p->opt.rules[i].text);
+        log_note("-ot '%s' puts %llu tensors into '%s'", p->opt.rules[i].text,
+                 (unsigned long long)p->n_taken[i], p->opt.rules[i].bt->name);
+    }
+    return ST_OK;
+}

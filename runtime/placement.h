@@ -1,0 +1,77 @@
+/*
+ * Placement: which device each layer is assigned to, and in which memory each weight is put. Ops follow their
+ * weights (runtime/sched.h), so this steers where the work runs.
+ *
+ * Layers are numbered 0 .. n_layer, where n_layer stands for the output (its norm and its matrix). The last N
+ * of these n_layer + 1 go to accelerators, all others and the input table stay on the CPU. A layer's KV cache
+ * and recurrent state are on its device, whatever happens to single weights.
+ */
+#ifndef GGRUN_RUNTIME_PLACEMENT_H
+#define GGRUN_RUNTIME_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backends/backend.h"
+#include "gguf/base/status.h"
+
+struct arch_tensor;
+struct hparams;
+
+#define PLACE_ALL INT32_MAX /* n_gpu_layers: as many as there are */
+
+enum split_mode {
+    SPLIT_LAYER, /* layers are spread over the accelerators */
+    SPLIT_NONE,  /* all on one of them, main_gpu */
+};
+
+/* Weights whose name matches go to memory bt, whatever their layer's device (-ot). */
+struct place_rule {
+    const char *text; /* as the user wrote it, for messages */
+    bool (*match)(const void *pattern, const char *name);
+    const void *pattern;
+    const struct buft *bt;
+};
+
+struct placement_options {
+    int32_t n_gpu_layers; /* last N of n_layer + 1 */
+    enum split_mode split;
+    int32_t main_gpu;          /* index among the accelerators */
+    const float *tensor_split; /* [n_tensor_split] shares of the layers; NULL: by free memory */
+    int n_tensor_split;
+    const struct place_rule *rules; /* [n_rules] the first that matches decides */
+    int n_rules;
+    bool cpu_moe;      /* expert weights stay on the CPU */
+    int32_t n_cpu_moe; /* those of the first N layers */
+    bool no_kv_offload; /* KV cache and recurrent state stay on the CPU */
+};
+
+struct placement;
+
+/*
+ * Decide for a model of hp over devs (kept; both must outlive it). ST_USAGE: more than 0 layers are asked for and
+ * there is no accelerator; main_gpu or tensor_split do not fit the number of accelerators; shares that are
+ * negative, not finite or all 0; cpu_moe of a model without experts.
+ */
+enum status placement_new(struct placement **out, const struct devices *devs, const struct hparams *hp,
+                          const struct placement_options *opt, struct err *e);
+void placement_free(struct placement *p);
+
+/* Layer il in 0..n_layer. */
+const struct device *placement_layer(const struct placement *p, uint32_t il);
+/* Where the KV cache and the recurrent state of layer il < n_layer live. */
+const struct device *placement_kv(const struct placement *p, uint32_t il);
+
+struct place {
+    const struct device *dev; /* whose memory it is */
+    const struct buft *bt;
+    bool by_rule; /* the user named this memory */
+};
+/* The memory for a weight; counts for the coverage of the rules. */
+struct place placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
+                              const char *name);
+
+/* When all weights were asked for: a log_note per rule says how many it took; one that took none is ST_USAGE. */
+enum status placement_done(const struct placement *p, struct err *e);
+
+#endif
