@@ -3,6 +3,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/cpu.h"
+#include "backends/sim/sim.h"
 #include "gguf/base/mem.h"
 
 #ifdef GGRUN_HAVE_OPENBLAS
@@ -14,6 +15,14 @@
 
 typedef enum status open_fn(struct device **out, const struct device_options *opt,
                             struct device *cpu, struct err *e);
+
+static enum status add_sim(struct devices *d, const struct device_options *opt, struct err *e)
+{
+    struct sim_options o;
+    enum status st = opt->sim ? sim_parse(&o, opt->sim, e) : ST_OK;
+
+    return st || !opt->sim ? st : sim_open(d, &o, opt, e);
+}
 
 /* Open one backend and append its device. */
 static enum status add(struct devices *d, open_fn *open, bool wanted, const char *missing,
@@ -45,6 +54,9 @@ enum status devices_open(struct devices *out, const struct device_options *opt, 
     if (!d.dev)
         return err_nomem(e, "list of devices", DEVICES_MAX * sizeof *d.dev);
     st = cpu_open(&cpu, opt, e);
+    if (st)
+        goto fail;
+    st = add_sim(&d, opt, e);
     if (st)
         goto fail;
 #define BACKEND(name, open, wanted, missing)                                                       \
