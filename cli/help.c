@@ -127,7 +127,7 @@ static cJSON *row_json(const struct option_row *r)
         [KIND_FLAG] = "flag",    [KIND_INT] = "int",       [KIND_NUMBER] = "number",
         [KIND_ABOVE] = "number", [KIND_SEED] = "seed",     [KIND_CHOICE] = "choice",
         [KIND_LEVEL] = "level",  [KIND_STRING] = "string", [KIND_MODEL] = "file",
-        [KIND_MODELS] = "files", [KIND_SOURCE] = "source", [KIND_OVERRIDE] = "override",
+        [KIND_MODELS] = "files", [KIND_SOURCE] = "source", [KIND_OVERRIDE] = "override", [KIND_PLACE] = "place",
         [KIND_INTS] = "ints",    [KIND_BIAS] = "bias",     [KIND_ORDER] = "order",
         [KIND_BREAKER] = "breaker",
     };

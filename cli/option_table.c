@@ -41,7 +41,7 @@ enum {
 };
 
 const char *const option_group_names[G_COUNT] = {
-    "Model", "Prompt", "Generation", "Context", "Computing", "Measuring", "Output", "Diagnostics",
+    "Model", "Prompt", "Generation", "Context", "Computing", "Placement", "Measuring", "Output", "Diagnostics",
 };
 
 #define AT(field) offsetof(struct options, field)
@@ -175,6 +175,25 @@ const struct option_row option_rows[] = {
      "OpenBLAS for large float products; its results may differ in the last bits [off]"},
     {"--no-reuse", KIND_FLAG, AT(no_reuse), 0, 0, NULL, COMPUTE, G_COMPUTE,
      "build a new graph for every step"},
+
+    {"--sim", KIND_STRING, AT(sim), 0, 0, "N|SIZE,...", COMPUTE | INFO, G_PLACE,
+     "simulated accelerators SIM0, SIM1, ...: so many of 16 GiB, or of these sizes, such as 24GiB,8GiB [none]"},
+    {"-ngl --gpu-layers --n-gpu-layers", KIND_STRING, AT(n_gpu_layers), 0, 0, "N|all", COMPUTE, G_PLACE,
+     "the last N layers go to accelerators, the output counting as one [all, if there is an accelerator]"},
+    {"-sm --split-mode", KIND_CHOICE, AT(split_mode), 0, 0, "layer|none", COMPUTE, G_PLACE,
+     "layers are spread over the accelerators, or all on the one of -mg [layer]"},
+    {"-ts --tensor-split", KIND_STRING, AT(tensor_split), 0, 0, "A,B,...", COMPUTE, G_PLACE,
+     "shares of the accelerators in the layers [their free memory]"},
+    {"-mg --main-gpu", KIND_INT, AT(main_gpu), 0, N_MAX, "N", COMPUTE, G_PLACE,
+     "with -sm none: the accelerator to use, counted from 0 [0]"},
+    {"-ot --override-tensor", KIND_PLACE, 0, 0, 0, "REGEX=MEMORY,...", COMPUTE, G_PLACE,
+     "weights whose name matches go to this memory (CPU, SIM0, ...); the first that matches decides; may repeat"},
+    {"-cmoe --cpu-moe", KIND_FLAG, AT(cpu_moe), 0, 0, NULL, COMPUTE, G_PLACE,
+     "weights of experts stay on the CPU"},
+    {"-ncmoe --n-cpu-moe", KIND_INT, AT(n_cpu_moe), 0, N_MAX, "N", COMPUTE, G_PLACE,
+     "those of the first N layers [0]"},
+    {"-nkvo --no-kv-offload", KIND_FLAG, AT(no_kv_offload), 0, 0, NULL, COMPUTE, G_PLACE,
+     "KV cache and recurrent state stay on the CPU"},
 
     {"-p --n-prompt", KIND_INTS, AT(bench_prompt), 0, N_MAX, "N,...", BENCH, G_BENCH,
      "tokens of the prompt; 0: no such test [512]"},

@@ -26,6 +26,7 @@ enum option_kind {
     KIND_MODEL,    /* adds to models */
     KIND_MODELS,   /* adds a list to models */
     KIND_OVERRIDE, /* adds to overrides */
+    KIND_PLACE,    /* adds to tensor_rules */
     KIND_SOURCE,   /* adds to sources; min = enum of struct source */
     KIND_INTS,     /* struct int_list, each from min to max */
     KIND_BIAS,     /* adds to biases */
@@ -39,6 +40,7 @@ enum option_group {
     G_SAMPLING,
     G_CONTEXT,
     G_COMPUTE,
+    G_PLACE,
     G_BENCH,
     G_OUTPUT,
     G_DEBUG,

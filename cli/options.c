@@ -201,9 +201,9 @@ static enum status add_models(struct options *o, char *value, bool list, const c
     }
 }
 
-static enum status add_override(struct options *o, const char *value, struct err *e)
+static enum status add_string(const char ***list, int *n, const char *value, struct err *e)
 {
-    const char **slot = append(&o->overrides, &o->n_overrides, sizeof *slot);
+    const char **slot = append(list, n, sizeof *slot);
 
     if (!slot)
         return err_nomem(e, "options", sizeof *slot);
@@ -295,7 +295,9 @@ static enum status set_value(struct options *o, const struct option_row *r, cons
     case KIND_MODELS:
         return add_models(o, value, r->kind == KIND_MODELS, name, e);
     case KIND_OVERRIDE:
-        return add_override(o, value, e);
+        return add_string(&o->overrides, &o->n_overrides, value, e);
+    case KIND_PLACE:
+        return add_string(&o->tensor_rules, &o->n_tensor_rules, value, e);
     case KIND_SOURCE:
         return add_source(o, (int)r->min, value, e);
     case KIND_INTS:
@@ -538,6 +540,7 @@ void options_release(struct options *o)
 {
     mem_free(o->models);
     mem_free(o->overrides);
+    mem_free(o->tensor_rules);
     mem_free(o->sources);
     mem_free(o->biases);
     for (int i = 0; i < o->n_breakers; i++)

@@ -70,6 +70,15 @@ struct options {
     const char *isa; /* NULL: the best here */
     int32_t blas;    /* 1: on */
 
+    const char *sim;                 /* --sim, unparsed; NULL: none */
+    const char *n_gpu_layers;        /* -ngl, unparsed; NULL: not given */
+    const char *tensor_split;        /* -ts, unparsed; NULL: not given */
+    const char **tensor_rules;       /* [n_tensor_rules], owned array; -ot, unparsed */
+    int n_tensor_rules;
+    int32_t split_mode;              /* 0: layer, 1: none */
+    int32_t main_gpu, n_cpu_moe;
+    bool cpu_moe, no_kv_offload;
+
     struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
     int32_t repetitions, format; /* format: index into bench_formats */
 

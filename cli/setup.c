@@ -5,6 +5,7 @@
 
 #include "cli/dump.h"
 #include "cli/embedded.h"
+#include "cli/placement.h"
 
 enum dtype kv_type(int32_t option)
 {
@@ -69,8 +70,10 @@ enum status setup_vocab(struct setup *s, struct err *e)
 
 enum status setup_devices(struct setup *s, int n_threads, struct err *e)
 {
-    struct device_options o = {
-        .n_threads = n_threads, .isa = s->c->opt->isa, .blas = s->c->opt->blas != 0};
+    struct device_options o = {.n_threads = n_threads,
+                               .isa = s->c->opt->isa,
+                               .blas = s->c->opt->blas != 0,
+                               .sim = s->c->opt->sim};
 
     return devices_open(&s->devs, &o, e);
 }
@@ -84,18 +87,27 @@ static void on_load(void *ctx, double share)
 
 enum status setup_model(struct setup *s, struct err *e)
 {
+    struct placement_options po;
     struct model_options o = {
         .devs = &s->devs,
         .progress = on_load,
         .progress_ctx = s,
         .cancel = s->c->cancel,
+        .place = &po,
         .check_tensors = s->c->opt->check_tensors,
     };
-    enum status st;
+    struct place_rules rules;
+    enum status st = placement_from_options(&po, &rules, s->c->opt, &s->devs, e);
+
+    if (st) {
+        place_rules_release(&rules);
+        return st;
+    }
 
     out_progress(s->c->out, "loading", 0);
     s->model_has_file = true; /* also when it fails */
     st = model_load(&s->model, s->file, &o, e);
+    place_rules_release(&rules);
     out_progress_end(s->c->out);
     return st;
 }

@@ -376,7 +376,7 @@ static enum status upload_tensor(struct tensor *t, const struct gguf_tensor *gt,
 static enum status bind_copies(struct model *m, const struct model_options *opt, struct err *e)
 {
     uint64_t n_all = store_bytes(&m->impl->copies), n_done = 0;
-    enum status st = store_bind(&m->impl->copies, opt->dry, "the weights put there",
+    enum status st = store_bind(&m->impl->copies, opt->dry, "a copy of its weights",
                                 "try fewer layers on it (-ngl)", e);
 
     for (int i = 0; i < m->n_weights && !st && !opt->dry; i++) {

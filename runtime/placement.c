@@ -199,7 +199,7 @@ struct place placement_weight(struct placement *p, const struct arch_tensor *at,
     return (struct place){.dev = d, .bt = d->buft};
 }
 
-enum status placement_done(const struct placement *p, struct err *e)
+enum status placement_done(struct placement *p, struct err *e)
 {
     for (int i = 0; i < p->opt.n_rules; i++) {
         if (!p->n_taken[i])
@@ -208,5 +208,7 @@ enum status placement_done(const struct placement *p, struct err *e)
         log_note("-ot '%s' puts %llu tensors into '%s'", p->opt.rules[i].text,
                  (unsigned long long)p->n_taken[i], p->opt.rules[i].bt->name);
     }
+    p->opt.n_rules = 0;
+    p->opt.rules = NULL;
     return ST_OK;
 }

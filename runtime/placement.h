@@ -71,7 +71,10 @@ struct place {
 struct place placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
                               const char *name);
 
-/* When all weights were asked for: a log_note per rule says how many it took; one that took none is ST_USAGE. */
-enum status placement_done(const struct placement *p, struct err *e);
+/*
+ * When all weights were asked for: a log_note per rule says how many it took; one that took none is ST_USAGE. The
+ * rules are not looked at any more.
+ */
+enum status placement_done(struct placement *p, struct err *e);
 
 #endif
