@@ -178,7 +178,9 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
     struct tensor *norm = w->q_norm ? w->k_norm : NULL;
     struct tensor *k = positioned(b, in, p->k, norm, w->k_norm_b, b->m->hp.layer[il].n_head_kv);
 
-    named(k, "Kcur-%u", il);
+    /* Both before either is stored: where the cache is on another device, one change of device is enough. */
+    graph_expand(b->g, named(k, "Kcur-%u", il));
+    graph_expand(b->g, p->v);
     return (struct stored){
         .k = named(store(b, in, &b->kv->k[il], k), "k_store-%u", il),
         .v = named(store(b, in, &b->kv->v[il], p->v), "v_store-%u", il),
@@ -250,7 +252,7 @@ struct tensor *block_attn(struct build *b, const struct block_attn *w,
     q = positioned(b, in, q, w->q_norm, w->q_norm_b, hp->layer[il].n_head);
     if (in->q_scale)
         q = op_mul(b->g, q, in->q_scale);
-    named(q, "Qcur-%u", il);
+    graph_expand(b->g, named(q, "Qcur-%u", il));
     kv = store_kv(b, w, in, &p, il);
     y = block_attend(b, in, q, load(b, in, kv.k, hp->n_embd_head_k, il),
                      load(b, in, kv.v, hp->n_embd_head_v, il), w->sinks);
