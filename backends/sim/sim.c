@@ -253,11 +253,13 @@ static enum status sim_event_wait(struct device *d, struct event *ev, struct err
 
 static enum status sim_event_synchronize(struct event *ev, struct err *e)
 {
+    uint64_t n;
+
     (void)e;
     pthread_mutex_lock(&ev->lock);
-    while (ev->happened < ev->recorded)
-        pthread_cond_wait(&ev->changed, &ev->lock);
+    n = ev->recorded;
     pthread_mutex_unlock(&ev->lock);
+    event_await(ev, n);
     return ST_OK;
 }
 

@@ -23,7 +23,7 @@ static void event_reach(struct event *ev, uint64_t n)
     pthread_mutex_unlock(&ev->lock);
 }
 
-static void event_await(struct event *ev, uint64_t n)
+void event_await(struct event *ev, uint64_t n)
 {
     pthread_mutex_lock(&ev->lock);
     while (ev->happened < n)

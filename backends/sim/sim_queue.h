@@ -16,6 +16,9 @@ struct event {
     uint64_t recorded, happened;
 };
 
+/* Wait until record n, or a later one, has happened. */
+void event_await(struct event *ev, uint64_t n);
+
 enum job_kind { JOB_SPAN, JOB_COPY, JOB_RECORD, JOB_WAIT };
 
 struct job {
