@@ -159,11 +159,21 @@ const char *device_kernel_name(const struct device *d, const struct tensor *t); 
 
 /* ---- registry ---- */
 
+struct device_spec;
+
 struct device_options {
     int n_threads;   /* threads of the CPU's pool, the caller included; 0 = usable cores */
     const char *isa; /* highest instruction set to use ("scalar", "avx2"); NULL = the best here */
     bool blas;       /* open the BLAS device too */
     const char *sim; /* simulated accelerators: their number, or their sizes "24GiB,8GiB"; NULL: none */
+    const struct device_spec *described; /* [n_described] devices to plan for that need not be here */
+    int n_described;
+};
+
+/* A device without memory or queue: it can be planned for, buffers of it cannot be allocated. */
+struct device_spec {
+    char name[16];  /* "SIM0": a kind and a number, counted from 0 in each kind; compared without case */
+    size_t n_bytes; /* of memory */
 };
 
 #define DEVICES_MAX 64
@@ -176,15 +186,18 @@ struct devices {
 
 /*
  * Open every backend of backends.def that the options ask for. An explicit request that cannot be met
- * (BLAS not compiled in, unknown or unavailable --isa) is ST_USAGE or ST_DEVICE, never a silent fallback.
+ * (BLAS not compiled in, unknown or unavailable --isa, a described device of an unknown kind) is ST_USAGE or
+ * ST_DEVICE, never a silent fallback.
  */
 enum status devices_open(struct devices *out, const struct device_options *opt, struct err *e);
 void devices_close(struct devices *d); /* also of a half-opened or zeroed one */
+/* For backends: add a device to the list, which owns it then; on failure (too many) it is freed. */
+enum status devices_append(struct devices *d, struct device *dev, struct err *e);
 struct device *devices_cpu(const struct devices *d);
 /* By name, without case; NULL if there is none. */
 struct device *devices_find(const struct devices *d, const char *name);
-/* Buffer type by name, without case, of any device; NULL if there is none. */
-const struct buft *devices_buft(const struct devices *d, const char *name);
+/* Buffer type by name, without case, of any device, which goes to *dev; NULL if there is none. */
+const struct buft *devices_buft(const struct devices *d, const char *name, const struct device **dev);
 
 /* Cores this process may use: affinity mask and cgroup CPU quota, at least 1. */
 int usable_cores(void);

@@ -14,14 +14,33 @@
 
 /* ---- -ot ---- */
 
-/* A name is short, but a pattern may be such that a match takes for ever: then it matches nothing. */
-static bool matches(const void *pattern, const char *name)
-{
-    pcre2_match_data *data = pcre2_match_data_create_from_pattern(pattern, NULL);
-    int rc = data ? pcre2_match(pattern, (PCRE2_SPTR)name, strlen(name), 0, 0, data, NULL) : -1;
+struct pattern {
+    pcre2_code *code;
+    pcre2_match_data *data;
+};
 
-    pcre2_match_data_free(data);
-    return rc >= 0;
+/* A name is short, but a pattern may be such that a match takes for ever; PCRE2 gives up then. */
+static enum status match(const struct place_rule *r, const char *name, bool *yes, struct err *e)
+{
+    const struct pattern *p = r->pattern;
+    int rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->data, NULL);
+    PCRE2_UCHAR why[128] = "";
+
+    *yes = rc >= 0;
+    if (rc >= 0 || rc == PCRE2_ERROR_NOMATCH)
+        return ST_OK;
+    pcre2_get_error_message(rc, why, sizeof why);
+    return err_set(e, ST_USAGE, "-ot '%s' cannot be matched with '%s': %s", r->text, name,
+                   (const char *)why);
+}
+
+static void pattern_free(struct pattern *p)
+{
+    if (!p)
+        return;
+    pcre2_match_data_free(p->data);
+    pcre2_code_free(p->code);
+    mem_free(p);
 }
 
 /*
@@ -63,19 +82,25 @@ static enum status unknown_memory(const char *entry, const char *name, const str
     return st;
 }
 
-static enum status compile(struct place_rule *r, const char *entry, const char *pattern,
-                           struct err *e)
+/* The first n bytes of the rule's text. */
+static enum status compile(struct place_rule *r, size_t n, struct err *e)
 {
+    struct pattern *p = mem_zalloc(sizeof *p);
     PCRE2_UCHAR why[128] = "";
-    PCRE2_SIZE at;
-    int rc;
+    PCRE2_SIZE at = 0;
+    int rc = PCRE2_ERROR_NOMEMORY;
 
-    r->pattern = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_NEVER_BACKSLASH_C,
-                               &rc, &at, NULL);
-    if (r->pattern)
+    r->pattern = p;
+    if (p)
+        p->code = pcre2_compile((PCRE2_SPTR)r->text, n, PCRE2_NEVER_BACKSLASH_C, &rc, &at, NULL);
+    if (p && p->code)
+        p->data = pcre2_match_data_create_from_pattern(p->code, NULL);
+    if (p && p->data)
         return ST_OK;
+    if (!p || p->code || rc == PCRE2_ERROR_HEAP_FAILED || rc == PCRE2_ERROR_NOMEMORY)
+        return err_nomem(e, "-ot", n);
     pcre2_get_error_message(rc, why, sizeof why);
-    return err_set(e, ST_USAGE, "-ot '%s': the pattern is not understood: %s at %zu", entry,
+    return err_set(e, ST_USAGE, "-ot '%s': the pattern is not understood: %s at %zu", r->text,
                    (const char *)why, (size_t)at);
 }
 
@@ -84,8 +109,7 @@ static enum status add_rule(struct place_rules *r, const char *s, size_t n, cons
                             const struct devices *devs, struct err *e)
 {
     struct place_rule *grown, *rule;
-    char *entry = mem_strndup(s, n), *pattern = NULL, *name;
-    enum status st = ST_OK;
+    char *entry = mem_strndup(s, n), *name;
 
     grown = mem_grow(r->rules, (size_t)r->n + 1, sizeof *grown);
     if (grown)
@@ -95,19 +119,16 @@ static enum status add_rule(struct place_rules *r, const char *s, size_t n, cons
         return err_nomem(e, "-ot", n);
     }
     rule = &r->rules[r->n];
-    *rule = (struct place_rule){.text = entry, .match = matches};
+    *rule = (struct place_rule){.text = entry, .match = match};
     r->n++; /* entry is released with it from here on */
     if (!eq || eq == s || eq + 1 == s + n)
         return err_set(e, ST_USAGE, "-ot is '%s', expected REGEX=MEMORY, such as ffn_.*=CPU",
                        entry);
     name = entry + (eq - s) + 1;
-    rule->bt = devices_buft(devs, name);
+    rule->bt = devices_buft(devs, name, &rule->dev);
     if (!rule->bt)
         return unknown_memory(entry, name, devs, e);
-    pattern = mem_strndup(s, (size_t)(eq - s));
-    st = pattern ? compile(rule, entry, pattern, e) : err_nomem(e, "-ot", n);
-    mem_free(pattern);
-    return st;
+    return compile(rule, (size_t)(eq - s), e);
 }
 
 static enum status add_rules(struct place_rules *r, const char *list, const struct devices *devs,
@@ -129,7 +150,7 @@ static enum status add_rules(struct place_rules *r, const char *list, const stru
 void place_rules_release(struct place_rules *r)
 {
     for (int i = 0; i < r->n; i++) {
-        pcre2_code_free((pcre2_code *)r->rules[i].pattern);
+        pattern_free(r->rules[i].pattern);
         mem_free((char *)r->rules[i].text);
     }
     mem_free(r->rules);

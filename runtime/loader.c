@@ -107,8 +107,11 @@ static enum status find_place(struct model *m, const struct arch_tensor *at, uin
                               const struct tensor *w, struct place *out, struct err *e)
 {
     const struct device *cpu = devices_cpu(m->impl->devs);
-    struct place pl = placement_weight(m->placement, at, il, w->name);
+    struct place pl;
+    enum status st = placement_weight(m->placement, at, il, w->name, &pl, e);
 
+    if (st)
+        return st;
     if (!pl.by_rule && pl.dev != cpu && at->use != USE_VECTOR && !can_use(pl.dev, w, at->use)) {
         if (!m->impl->n_cannot++) {
             m->impl->cannot = w->name;

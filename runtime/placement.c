@@ -164,39 +164,31 @@ const struct device *placement_kv(const struct placement *p, uint32_t il)
     return p->opt.no_kv_offload ? devices_cpu(p->devs) : p->layer[il];
 }
 
-static const struct device *owner(const struct devices *devs, const struct buft *bt)
-{
-    for (int i = devs->n - 1; i >= 0; i--) {
-        const struct device *d = devs->dev[i];
-
-        if (d->buft == bt)
-            return d;
-        for (int k = 0; k < d->n_more; k++)
-            if (d->more[k] == bt)
-                return d;
-    }
-    return devices_cpu(devs);
-}
-
-struct place placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
-                              const char *name)
+enum status placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
+                             const char *name, struct place *out, struct err *e)
 {
     const struct device *d = devices_cpu(p->devs);
 
     for (int i = 0; i < p->opt.n_rules; i++) {
         const struct place_rule *r = &p->opt.rules[i];
+        bool yes = false;
+        enum status st = r->match(r, name, &yes, e);
 
-        if (!r->match(r->pattern, name))
+        if (st)
+            return st;
+        if (!yes)
             continue;
         p->n_taken[i]++;
-        return (struct place){.dev = owner(p->devs, r->bt), .bt = r->bt, .by_rule = true};
+        *out = (struct place){.dev = r->dev, .bt = r->bt, .by_rule = true};
+        return ST_OK;
     }
     if (at->place == PLACE_OUTPUT)
         d = p->layer[p->hp->n_layer];
     else if (at->place == PLACE_LAYER &&
              !(at->use == USE_EXPERTS && (p->opt.cpu_moe || (int64_t)il < p->opt.n_cpu_moe)))
         d = p->layer[il];
-    return (struct place){.dev = d, .bt = d->buft};
+    *out = (struct place){.dev = d, .bt = d->buft};
+    return ST_OK;
 }
 
 enum status placement_done(struct placement *p, struct err *e)

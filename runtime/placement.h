@@ -28,9 +28,11 @@ enum split_mode {
 /* Weights whose name matches go to memory bt, whatever their layer's device (-ot). */
 struct place_rule {
     const char *text; /* as the user wrote it, for messages */
-    bool (*match)(const void *pattern, const char *name);
-    const void *pattern;
+    /* Does the name of a weight match? ST_USAGE when that takes too long to find out. */
+    enum status (*match)(const struct place_rule *r, const char *name, bool *yes, struct err *e);
+    void *pattern; /* of match */
     const struct buft *bt;
+    const struct device *dev; /* whose memory it is */
 };
 
 struct placement_options {
@@ -67,9 +69,9 @@ struct place {
     const struct buft *bt;
     bool by_rule; /* the user named this memory */
 };
-/* The memory for a weight; counts for the coverage of the rules. */
-struct place placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il,
-                              const char *name);
+/* The memory for a weight; counts for the coverage of the rules. Fails only where a rule's match does. */
+enum status placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il, const char *name,
+                             struct place *out, struct err *e);
 
 /*
  * When all weights were asked for: a log_note per rule says how many it took; one that took none is ST_USAGE. The

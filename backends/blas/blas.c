@@ -154,14 +154,15 @@ static enum status load(struct blas *b, struct err *e)
     return ST_OK;
 }
 
-enum status blas_open(struct device **out, const struct device_options *opt, struct device *cpu,
+enum status blas_open(struct devices *list, const struct device_options *opt, struct device *cpu,
                       struct err *e)
 {
-    struct blas *b = mem_zalloc(sizeof *b);
+    struct blas *b;
     enum status st;
 
-    (void)opt;
-    *out = NULL;
+    if (!opt->blas)
+        return ST_OK;
+    b = mem_zalloc(sizeof *b);
     if (!b)
         return err_nomem(e, "BLAS device", sizeof *b);
     st = load(b, e);
@@ -176,6 +177,5 @@ enum status blas_open(struct device **out, const struct device_options *opt, str
                              .kind = DEVICE_ACCEL,
                              .buft = cpu->buft,
                              .impl = b};
-    *out = &b->dev;
-    return ST_OK;
+    return devices_append(list, &b->dev, e);
 }

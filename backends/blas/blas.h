@@ -8,8 +8,11 @@
 
 #include "backends/backend.h"
 
-/* Uses `cpu`'s pool, so it must be freed before. */
-enum status blas_open(struct device **out, const struct device_options *opt, struct device *cpu,
+/*
+ * Append BLAS if opt->blas. It uses `cpu`'s pool, so it must be freed before. ST_USAGE where it is not
+ * compiled in, ST_DEVICE where the library is not there.
+ */
+enum status blas_open(struct devices *list, const struct device_options *opt, struct device *cpu,
                       struct err *e);
 
 #endif

@@ -72,6 +72,11 @@ static bool find_gap(const struct sim *s, size_t size, size_t *offs, int *before
     return false;
 }
 
+static bool is_described(const struct sim *s)
+{
+    return !s->shown;
+}
+
 static enum status no_room(const struct sim *s, size_t size, struct err *e)
 {
     char need[32], has[32], all[32];
@@ -89,6 +94,8 @@ static enum status sim_alloc(const struct buft *bt, struct buffer *b, struct err
     struct block *grown;
     int before;
 
+    if (is_described(s))
+        return err_set(e, ST_DEVICE, "'%s' is a description without memory", s->name);
     if (b->size > s->limit - s->n_used ||
         !mem_round_up(b->size ? b->size : 1, page_size(), &size) ||
         !find_gap(s, size, &offs, &before))
@@ -496,7 +503,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
                              .impl = s};
 }
 
-static enum status open_one(struct device **out, const struct sim_options *o, int i,
+static enum status open_one(struct devices *list, const struct sim_options *o, int i,
                             const struct device_options *opt, struct err *e)
 {
     struct device_options co = {.n_threads = 1, .isa = opt->isa};
@@ -509,60 +516,80 @@ static enum status open_one(struct device **out, const struct sim_options *o, in
     s->queue.op_ns = o->op_ns;
     s->queue.byte_ns = o->byte_ns;
     st = cpu_open(&s->queue.cpu, &co, e);
-    if (!st)
+    if (!st && !o->described)
         st = reserve_both(s, e);
-    if (!st)
+    if (!st && !o->described)
         st = queue_start(&s->queue, e);
     if (st) {
         sim_free(&s->dev);
         return st;
     }
-    *out = &s->dev;
+    return devices_append(list, &s->dev, e);
+}
+
+enum status sim_open_with(struct devices *list, const struct sim_options *o,
+                          const struct device_options *opt, struct err *e)
+{
+    enum status st = ST_OK;
+
+    for (int i = 0; i < o->n && !st; i++)
+        st = open_one(list, o, i, opt, e);
+    return st;
+}
+
+/* Those named SIM0, SIM1, ... among the described devices. */
+static enum status find_described(struct sim_options *o, const struct device_options *opt,
+                                  struct err *e)
+{
+    char name[16];
+
+    *o = (struct sim_options){.described = true};
+    for (int i = 0; i < opt->n_described; i++) {
+        const struct device_spec *ds = &opt->described[i];
+
+        if (strncasecmp(ds->name, "SIM", 3) != 0)
+            continue;
+        if (o->n == SIM_MAX)
+            return err_set(e, ST_USAGE, "more than %d simulated devices are described", SIM_MAX);
+        snprintf(name, sizeof name, "SIM%d", o->n);
+        if (strcasecmp(ds->name, name) != 0)
+            return err_set(e, ST_USAGE, "device '%s' is described, expected '%s' at its place",
+                           ds->name, name);
+        o->limit[o->n++] = ds->n_bytes;
+    }
     return ST_OK;
 }
 
-enum status sim_open(struct devices *list, const struct sim_options *o,
-                     const struct device_options *opt, struct err *e)
+enum status sim_open(struct devices *list, const struct device_options *opt, struct device *cpu,
+                     struct err *e)
 {
-    for (int i = 0; i < o->n; i++) {
-        struct device *dev = NULL;
-        enum status st = open_one(&dev, o, i, opt, e);
+    struct sim_options o = {0};
+    enum status st = ST_OK;
 
-        if (st)
-            return st;
-        list->dev[list->n++] = dev;
-    }
-    return ST_OK;
+    (void)cpu; /* each has a CPU device of its own */
+    if (opt->n_described)
+        st = find_described(&o, opt, e);
+    else if (opt->sim)
+        st = sim_parse(&o, opt->sim, e);
+    return st ? st : sim_open_with(list, &o, opt, e);
 }
 
 /* ---- --sim ---- */
 
-/* "24GiB", "512m", "1.5G": a size of at least a page; false for anything else. */
+/* A size of n characters, at least a page. */
 static bool parse_size(const char *s, size_t n, size_t *out)
 {
-    static const struct {
-        const char *name;
-        double size;
-    } units[] = {{"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
-                 {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}};
-    char text[32], *end;
-    double x;
+    char text[32];
+    uint64_t v;
 
-    if (n == 0 || n >= sizeof text || !((*s >= '0' && *s <= '9') || *s == '.'))
+    if (n >= sizeof text)
         return false;
     memcpy(text, s, n);
     text[n] = 0;
-    x = strtod(text, &end);
-    if (strspn(text, "0123456789.") != (size_t)(end - text)) /* nor hexadecimal */
+    if (!text_parse_size(text, &v) || v < page_size() || v > SIZE_MAX / 4)
         return false;
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcasecmp(end, units[i].name))
-            continue;
-        x *= units[i].size;
-        *out = x < 0x1p62 ? (size_t)x : 0;
-        return *out >= 4096;
-    }
-    return false;
+    *out = (size_t)v;
+    return true;
 }
 
 enum status sim_parse(struct sim_options *o, const char *spec, struct err *e)

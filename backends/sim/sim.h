@@ -18,6 +18,7 @@
 struct sim_options {
     int n;
     size_t limit[SIM_MAX];  /* [n] bytes of memory */
+    bool described;         /* no memory and no thread: for plans */
     size_t max_size;        /* of one allocation; 0 = no limit but the memory */
     uint64_t op_ns;         /* delay of each node */
     double byte_ns;         /* delay of each byte that is copied */
@@ -27,7 +28,10 @@ struct sim_options {
 /* "2": as many of 16 GiB; "24GiB,8GiB": their sizes. ST_USAGE with what is expected. */
 enum status sim_parse(struct sim_options *o, const char *spec, struct err *e);
 /* Append SIM0 .. SIM<n-1> to the list. opt: isa. On failure those opened so far are in the list. */
-enum status sim_open(struct devices *list, const struct sim_options *o,
-                     const struct device_options *opt, struct err *e);
+enum status sim_open_with(struct devices *list, const struct sim_options *o,
+                          const struct device_options *opt, struct err *e);
+/* The same for what opt->sim, or opt->described, asks for. */
+enum status sim_open(struct devices *list, const struct device_options *opt, struct device *cpu,
+                     struct err *e);
 
 #endif

@@ -85,8 +85,8 @@ void text_addf(struct text *t, const char *fmt, ...)
 /* One escaped item from p[0..n) into out[8]; returns input bytes used, sets *n_out. */
 static size_t escape_step(const unsigned char *p, size_t n, char out[8], size_t *n_out)
 {
-    static const char short_for[256] = {['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't',
-                                        ['\\'] = '\\', ['\''] = '\''};
+    static const char short_for[256] = {
+        ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't', ['\\'] = '\\', ['\''] = '\''};
     uint32_t cp;
     size_t k = utf8_decode(p, n, &cp);
 
@@ -255,30 +255,44 @@ const char *text_size(char *out, size_t n_out, uint64_t n_bytes)
     return out;
 }
 
+/* 1 to n digits; *base, if given, is 10 to their number. */
+static bool parse_digits(const char **s, int n, uint64_t *v, uint64_t *base)
+{
+    int k = 0;
+
+    for (; **s >= '0' && **s <= '9'; (*s)++, k++) {
+        if (k == n || __builtin_mul_overflow(*v, (uint64_t)10, v) ||
+            __builtin_add_overflow(*v, (uint64_t)(**s - '0'), v))
+            return false;
+        if (base)
+            *base *= 10;
+    }
+    return k > 0;
+}
+
 bool text_parse_size(const char *s, uint64_t *n_bytes)
 {
     static const struct {
         const char *name;
         unsigned shift;
-    } units[] = {{"", 0},    {"B", 0},   {"K", 10},   {"KB", 10},  {"KiB", 10}, {"M", 20},
-                 {"MB", 20}, {"MiB", 20}, {"G", 30},   {"GB", 30},  {"GiB", 30}, {"T", 40},
-                 {"TB", 40}, {"TiB", 40}};
-    uint64_t v = 0;
+    } units[] = {{"", 0},     {"B", 0},   {"K", 10},   {"KB", 10}, {"KiB", 10},
+                 {"M", 20},   {"MB", 20}, {"MiB", 20}, {"G", 30},  {"GB", 30},
+                 {"GiB", 30}, {"T", 40},  {"TB", 40},  {"TiB", 40}};
+    uint64_t whole = 0, part = 0, parts = 1;
 
-    if (*s < '0' || *s > '9')
+    if (!parse_digits(&s, 20, &whole, NULL) ||
+        (*s == '.' && (s++, !parse_digits(&s, 6, &part, &parts))))
         return false;
-    for (; *s >= '0' && *s <= '9'; s++) {
-        if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
-            __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
-            return false;
-    }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
-        if (strcasecmp(s, units[i].name) == 0) {
-            if (v > UINT64_MAX >> units[i].shift)
-                return false;
-            *n_bytes = v << units[i].shift;
-            return true;
-        }
+        unsigned shift = units[i].shift;
+
+        if (strcasecmp(s, units[i].name) != 0)
+            continue;
+        if (whole > UINT64_MAX >> shift || (parts > 1 && shift == 0) ||
+            __builtin_add_overflow(whole << shift, (part << shift) / parts, &whole))
+            return false;
+        *n_bytes = whole;
+        return true;
     }
     return false;
 }

@@ -64,8 +64,8 @@ size_t utf8_complete(const void *p, size_t n);
 const char *text_size(char *out, size_t n_out, uint64_t n_bytes);
 
 /*
- * Parse "24GiB", "512MiB", "64KiB", "1000", "8G", "8GB" (powers of 1024, case-insensitive) into bytes.
- * False on anything else, a sign, a fraction or overflow.
+ * Parse "24GiB", "1.5GiB", "64KiB", "1000", "8G", "8GB" (powers of 1024, case-insensitive) into bytes, rounded
+ * down. False on anything else: a sign, a fraction of a byte or of more than 6 digits, overflow.
  */
 bool text_parse_size(const char *s, uint64_t *n_bytes);
 

@@ -22,7 +22,7 @@ static void open_sims(struct devices *d, struct sim_options o)
     *d = (struct devices){.dev = list};
     for (int i = 0; i < o.n; i++)
         o.limit[i] = o.limit[i] ? o.limit[i] : 64u << 20;
-    assert_int_equal(sim_open(d, &o, &(struct device_options){0}, &err), ST_OK);
+    assert_int_equal(sim_open_with(d, &o, &(struct device_options){0}, &err), ST_OK);
     assert_int_equal(d->n, o.n);
 }
 
@@ -98,6 +98,7 @@ static void test_spec(void **state)
 
 static void test_list(void **state)
 {
+    const struct device *dev;
     struct devices d;
 
     (void)state;
@@ -107,10 +108,39 @@ static void test_list(void **state)
     assert_int_equal(d.n, 3);
     assert_string_equal(d.dev[0]->name, "SIM0");
     assert_string_equal(d.dev[1]->desc, "simulated accelerator, 2.0 GiB");
-    assert_ptr_equal(devices_buft(&d, "sim1_rows"), d.dev[1]->more[0]);
-    assert_ptr_equal(devices_buft(&d, "cpu"), devices_cpu(&d)->buft);
-    assert_null(devices_buft(&d, "SIM2"));
+    assert_ptr_equal(devices_buft(&d, "sim1_rows", &dev), d.dev[1]->more[0]);
+    assert_ptr_equal(dev, d.dev[1]);
+    assert_ptr_equal(devices_buft(&d, "cpu", &dev), devices_cpu(&d)->buft);
+    assert_ptr_equal(dev, devices_cpu(&d));
+    assert_null(devices_buft(&d, "SIM2", &dev));
     devices_close(&d);
+}
+
+/* Devices that are not here: they can be asked all that a plan asks, but have no memory. */
+static void test_described(void **state)
+{
+    static const struct device_spec specs[] = {{"sim0", (size_t)1 << 45}, {"Sim1", 4096}},
+                                    gap[] = {{"SIM1", 4096}}, odd[] = {{"GPU0", 4096}};
+    struct device_options o = {.n_threads = 1, .described = specs, .n_described = 2};
+    size_t n_free, n_total;
+    struct buffer b;
+    struct devices d;
+
+    (void)state;
+    assert_int_equal(devices_open(&d, &o, &err), ST_OK);
+    assert_int_equal(d.n, 3);
+    assert_string_equal(d.dev[1]->name, "SIM1");
+    d.dev[0]->ops->memory(d.dev[0], &n_free, &n_total);
+    assert_true(n_free == (size_t)1 << 45 && n_total == n_free);
+    assert_int_equal(buffer_init(&b, d.dev[0]->buft, 64, USAGE_ANY, &err), ST_DEVICE);
+    devices_close(&d);
+    o.n_described = 1;
+    o.described = gap;
+    assert_int_equal(devices_open(&d, &o, &err), ST_USAGE);
+    assert_non_null(strstr(err.msg, "'SIM0'"));
+    o.described = odd;
+    assert_int_equal(devices_open(&d, &o, &err), ST_USAGE);
+    assert_non_null(strstr(err.msg, "'GPU0'"));
 }
 
 /* A product with a quantised weight whose rows lie apart, and the CPU's result. */
@@ -330,10 +360,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spec),         cmocka_unit_test(test_list),
-        cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_host_faults),
-        cmocka_unit_test(test_asynchronous), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_spec),        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_described),   cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_host_faults), cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

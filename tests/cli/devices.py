@@ -69,6 +69,7 @@ for args, words in (
     (["--sim", "1", "-ot", "=CPU"], ["-ot", "expected"]),
     (["--sim", "1", "-ot", "[=CPU"], ["-ot", "pattern"]),
     (["--sim", "1", "-ot", "ffn=NODEV"], ["NODEV", "SIM0", "CPU"]),
+    (["--sim", "1", "-ot", "^(.+.+)+(.+.+)+[#!]=CPU"], ["cannot be matched", "limit"]),
     (["--sim", "1", "-ot", "nomatch=CPU"], ["nomatch", "no tensor"]),
     (["--sim", "1", "-cmoe"], ["-cmoe", "no experts"]),
     (["--sim", "1", "-ncmoe", "1"], ["-ncmoe", "no experts"]),
