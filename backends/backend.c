@@ -92,6 +92,15 @@ bool device_supports_buft(const struct device *d, const struct buft *bt)
     return bt == d->buft || d->ops->supports_buft(d, bt);
 }
 
+struct device_memory device_memory(const struct device *d)
+{
+    struct device_memory m = {0};
+
+    if (d->ops->memory)
+        d->ops->memory(d, &m);
+    return m;
+}
+
 bool device_offload_op(const struct device *d, const struct tensor *t)
 {
     return d->ops->offload_op && d->ops->offload_op(d, t);

@@ -95,10 +95,15 @@ enum device_kind {
     DEVICE_GPU,   /* own memory */
 };
 
+struct device_memory {
+    size_t n_total, n_free; /* bytes; both 0 when unknown */
+    size_t n_used;          /* bytes of this process's buffers there, as they were asked for */
+};
+
 struct device_ops {
     void (*free)(struct device *d);
-    /* Bytes; both 0 when unknown. optional */
-    void (*memory)(const struct device *d, size_t *n_free, size_t *n_total);
+    /* optional */
+    void (*memory)(const struct device *d, struct device_memory *out);
     /* Can d compute this node (op, types, shapes, layouts)? Reads no data. O(1). */
     bool (*supports_op)(const struct device *d, const struct tensor *t);
     /* Can d read sources that live in bt? */
@@ -150,6 +155,7 @@ struct device {
 /* Thin wrappers that supply the defaults above. */
 bool device_supports_op(const struct device *d, const struct tensor *t);
 bool device_supports_buft(const struct device *d, const struct buft *bt);
+struct device_memory device_memory(const struct device *d); /* zeros if unknown */
 bool device_offload_op(const struct device *d, const struct tensor *t);
 size_t device_work_size(const struct device *d, const struct tensor *t);
 enum status device_compute(struct device *d, const struct span *s, void *work, size_t n_work,

@@ -227,12 +227,9 @@ static enum status fits_device(const struct exec *x, const struct buft *bt, size
 
     for (int d = 0; d < x->devs->n; d++) {
         const struct device *dev = x->devs->dev[d];
-        size_t n_free = 0, n_total = 0;
+        size_t n_total = device_memory(dev).n_total;
 
-        if (dev->buft != bt || !dev->ops->memory)
-            continue;
-        dev->ops->memory(dev, &n_free, &n_total);
-        if (n_total > 0 && size > n_total)
+        if (dev->buft == bt && n_total > 0 && size > n_total)
             return err_set(e, ST_NOMEM, "not enough memory on '%s': %s are needed, it has %s",
                            dev->name, text_size(want, sizeof want, size),
                            text_size(has, sizeof has, n_total));

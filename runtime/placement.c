@@ -61,15 +61,13 @@ static enum status check_shares(const struct placement_options *o, struct err *e
 static double share(const struct placement *p, int g)
 {
     const struct device *d = p->gpu[g];
-    size_t n_free = 0, n_total = 0;
+    struct device_memory m = device_memory(d);
 
     if (p->opt.split == SPLIT_NONE)
         return g == p->opt.main_gpu;
     if (p->opt.n_tensor_split)
         return g < p->opt.n_tensor_split ? (double)p->opt.tensor_split[g] : 0;
-    if (d->ops->memory)
-        d->ops->memory(d, &n_free, &n_total);
-    return n_total ? (double)n_free : 1;
+    return m.n_total ? (double)m.n_free : 1;
 }
 
 /*

@@ -110,16 +110,15 @@ size_t store_bytes(const struct store *s)
 static enum status fits(const struct store *s, const struct device *dev, const char *what,
                         const char *hint, struct err *e)
 {
-    size_t n_free = 0, n_total = 0, n = store_bytes_on(s, dev);
+    size_t n = store_bytes_on(s, dev);
+    struct device_memory m = device_memory(dev);
     char need[32], have[32];
 
-    if (dev->ops->memory)
-        dev->ops->memory(dev, &n_free, &n_total);
-    if (n_total ? n <= n_free : n < SIZE_MAX)
+    if (m.n_total ? n <= m.n_free : n < SIZE_MAX)
         return ST_OK;
     return err_set(e, ST_NOMEM, "not enough memory on '%s': %s needs %s, %s are free; %s",
                    dev->name, what, text_size(need, sizeof need, n),
-                   text_size(have, sizeof have, n_free), hint);
+                   text_size(have, sizeof have, m.n_free), hint);
 }
 
 enum status store_bind(struct store *s, bool dry, const char *what, const char *hint, struct err *e)

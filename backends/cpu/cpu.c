@@ -20,6 +20,7 @@
 #include "backends/cpu/ops.h"
 #include "backends/cpu/pool.h"
 #include "gguf/base/mem.h"
+#include "gguf/base/text.h"
 
 /* An empty cell is an op that this device does not compute. */
 static const struct cpu_op *const table[OP_COUNT] = {
@@ -62,8 +63,34 @@ struct cpu {
     char names[OP_COUNT][DT_COUNT][32]; /* of kernels, by type of src[0] (of K for attention) */
 };
 
-static const struct buft host_memory = {
-    .name = "CPU", .alignment = MEM_ALIGN, .max_size = SIZE_MAX, .is_host = true};
+static _Atomic size_t n_host_used; /* bytes of all buffers */
+
+static enum status host_alloc(const struct buft *bt, struct buffer *b, struct err *e)
+{
+    char text[32];
+
+    (void)bt;
+    b->base = mem_pages(b->size);
+    if (!b->base)
+        return err_set(e, ST_NOMEM, "not enough memory on 'CPU': a buffer needs %s",
+                       text_size(text, sizeof text, b->size));
+    n_host_used += b->size;
+    return ST_OK;
+}
+
+static void host_release(const struct buft *bt, struct buffer *b)
+{
+    (void)bt;
+    n_host_used -= b->size;
+    mem_pages_free(b->base, b->size);
+}
+
+static const struct buft host_memory = {.name = "CPU",
+                                        .alignment = MEM_ALIGN,
+                                        .max_size = SIZE_MAX,
+                                        .is_host = true,
+                                        .alloc = host_alloc,
+                                        .release = host_release};
 
 const struct buft *cpu_buft(void)
 {
@@ -99,6 +126,13 @@ static bool cpu_supports_op(const struct device *d, const struct tensor *t)
 {
     (void)d;
     return tensor_is_noop(t) || (table[t->op] && table[t->op]->supports(t));
+}
+
+static void cpu_device_memory(const struct device *d, struct device_memory *out)
+{
+    (void)d;
+    out->n_used = n_host_used;
+    cpu_memory("", &out->n_free, &out->n_total);
 }
 
 static bool cpu_supports_buft(const struct device *d, const struct buft *bt)
@@ -294,6 +328,7 @@ static void cpu_free(struct device *d)
 }
 
 static const struct device_ops cpu_ops = {
+    .memory = cpu_device_memory,
     .free = cpu_free,
     .supports_op = cpu_supports_op,
     .supports_buft = cpu_supports_buft,
@@ -311,7 +346,8 @@ static void name_kernels(struct cpu *c)
     for (int op = 0; op < OP_COUNT; op++)
         for (uint32_t t = 0; table[op] && t < DT_COUNT; t++) {
             char *name = c->names[op][t];
-            bool typed = op == OP_MUL_MAT || op == OP_MUL_MAT_ID || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
+            bool typed =
+                op == OP_MUL_MAT || op == OP_MUL_MAT_ID || op == OP_GET_ROWS || op == OP_FLASH_ATTN;
             if (!dtype_known(t))
                 continue;
             snprintf(name, sizeof c->names[op][t], "%s%s%s%s%s", op_name((enum op)op),

@@ -234,3 +234,75 @@ int usable_cores(void)
         n = quota;
     return n < 1 ? 1 : n;
 }
+
+/* ---- memory ---- */
+
+/* The number behind `name` in a file of lines "name  123 ..."; an empty name: the first one. */
+static bool read_number(const char *path, const char *name, unsigned long long *v)
+{
+    char text[8192], *line = text;
+    size_t n = strlen(name);
+
+    if (!read_file(path, text, sizeof text))
+        return false;
+    while (line) {
+        if (strncmp(line, name, n) == 0 && sscanf(line + n, " %llu", v) == 1)
+            return true;
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    return false;
+}
+
+/* What one control group leaves. */
+static void group_memory(const char *dir, size_t *n_free, size_t *n_total)
+{
+    unsigned long long max, used = 0, cache = 0;
+    char path[1200];
+
+    snprintf(path, sizeof path, "%s/memory.max", dir);
+    if (!read_number(path, "", &max))
+        return; /* "max": no limit */
+    snprintf(path, sizeof path, "%s/memory.current", dir);
+    read_number(path, "", &used);
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    read_number(path, "inactive_file ", &cache);
+    used -= cache < used ? cache : used;
+    if (max < *n_total)
+        *n_total = (size_t)max;
+    if (max - (used < max ? used : max) < *n_free)
+        *n_free = (size_t)(max - (used < max ? used : max));
+}
+
+bool cpu_memory(const char *root, size_t *n_free, size_t *n_total)
+{
+    unsigned long long total, avail;
+    char path[512], groups[8192], dir[1024], *own;
+    size_t n_mount;
+
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    if (!read_number(path, "MemTotal:", &total) || !read_number(path, "MemAvailable:", &avail))
+        return false;
+    *n_total = (size_t)total << 10; /* the file says kB and means KiB */
+    *n_free = (size_t)avail << 10;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (!read_file(path, groups, sizeof groups))
+        return true;
+    own = strncmp(groups, "0::", 3) == 0 ? groups : strstr(groups, "\n0::");
+    if (!own)
+        return true;
+    own = strchr(own, ':') + 2;
+    own[strcspn(own, "\n")] = 0;
+    n_mount = (size_t)snprintf(dir, sizeof dir, "%s/sys/fs/cgroup", root);
+    if (snprintf(dir + n_mount, sizeof dir - n_mount, "%s", strcmp(own, "/") ? own : "") >=
+        (int)(sizeof dir - n_mount))
+        return true;
+    for (;;) {
+        char *slash = strrchr(dir, '/');
+
+        group_memory(dir, n_free, n_total);
+        if (strlen(dir) <= n_mount || !slash)
+            return true;
+        *slash = 0;
+    }
+}

@@ -132,12 +132,12 @@ static void sim_release(const struct buft *bt, struct buffer *b)
     s->n_used -= b->size;
 }
 
-static void sim_memory(const struct device *d, size_t *n_free, size_t *n_total)
+static void sim_memory(const struct device *d, struct device_memory *out)
 {
     const struct sim *s = sim_of(d);
 
-    *n_free = s->limit - s->n_used;
-    *n_total = s->limit;
+    *out = (struct device_memory){
+        .n_total = s->limit, .n_free = s->limit - s->n_used, .n_used = s->n_used};
 }
 
 /* ---- transfers ---- */

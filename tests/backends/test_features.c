@@ -107,6 +107,39 @@ static void test_quota(void **state)
     assert_int_equal(cpu_quota_cores(root), 0);
 }
 
+static void test_memory(void **state)
+{
+    size_t n_free, n_total;
+    char root[512];
+
+    (void)state;
+    tree(root, "memory-none");
+    assert_false(cpu_memory(root, &n_free, &n_total));
+
+    tree(root, "memory");
+    clean(root, "/sys/fs/cgroup/a/b/memory.max");
+    clean(root, "/sys/fs/cgroup/a/memory.max");
+    clean(root, "/sys/fs/cgroup/a/memory.stat");
+    put(root, "/proc/meminfo",
+        "MemTotal:       8000 kB\nMemFree:  100 kB\nMemAvailable:    3000 kB\n");
+    put(root, "/proc/self/cgroup", "1:name=x:/y\n0::/a/b\n");
+    assert_true(cpu_memory(root, &n_free, &n_total));
+    assert_true(n_free == 3000 << 10 && n_total == 8000 << 10);
+    put(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
+    assert_true(cpu_memory(root, &n_free, &n_total));
+    assert_true(n_free == 3000 << 10 && n_total == 8000 << 10);
+    put(root, "/sys/fs/cgroup/a/memory.max", "4000000\n"); /* the parent has less */
+    put(root, "/sys/fs/cgroup/a/memory.current", "3000000\n");
+    assert_true(cpu_memory(root, &n_free, &n_total));
+    assert_true(n_free == 1000000 && n_total == 4000000);
+    put(root, "/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 500000\nactive_file 7\n");
+    assert_true(cpu_memory(root, &n_free, &n_total));
+    assert_true(n_free == 1500000 && n_total == 4000000);
+
+    assert_true(cpu_memory("", &n_free, &n_total)); /* of this machine */
+    assert_true(n_free > 0 && n_free <= n_total);
+}
+
 static void test_cores(void **state)
 {
     (void)state;
@@ -118,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_isa),
         cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cores),
     };
 

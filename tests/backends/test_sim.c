@@ -122,7 +122,7 @@ static void test_described(void **state)
     static const struct device_spec specs[] = {{"sim0", (size_t)1 << 45}, {"Sim1", 4096}},
                                     gap[] = {{"SIM1", 4096}}, odd[] = {{"GPU0", 4096}};
     struct device_options o = {.n_threads = 1, .described = specs, .n_described = 2};
-    size_t n_free, n_total;
+    struct device_memory m;
     struct buffer b;
     struct devices d;
 
@@ -130,8 +130,8 @@ static void test_described(void **state)
     assert_int_equal(devices_open(&d, &o, &err), ST_OK);
     assert_int_equal(d.n, 3);
     assert_string_equal(d.dev[1]->name, "SIM1");
-    d.dev[0]->ops->memory(d.dev[0], &n_free, &n_total);
-    assert_true(n_free == (size_t)1 << 45 && n_total == n_free);
+    m = device_memory(d.dev[0]);
+    assert_true(m.n_free == (size_t)1 << 45 && m.n_total == m.n_free && m.n_used == 0);
     assert_int_equal(buffer_init(&b, d.dev[0]->buft, 64, USAGE_ANY, &err), ST_DEVICE);
     devices_close(&d);
     o.n_described = 1;
@@ -282,7 +282,7 @@ static void test_memory(void **state)
 {
     struct devices d;
     struct buffer a, b, c;
-    size_t n_free, n_total;
+    struct device_memory m;
 
     (void)state;
     open_sims(&d, (struct sim_options){.n = 1, .limit = {1u << 20}});
@@ -291,16 +291,16 @@ static void test_memory(void **state)
     assert_string_equal(err.msg, "not enough memory on 'SIM0': a buffer needs 500.0 KiB, 424.0 KiB "
                                  "of 1.0 MiB are free");
     assert_int_equal(buffer_init(&b, d.dev[0]->buft, 424u << 10, USAGE_ANY, &err), ST_OK);
-    d.dev[0]->ops->memory(d.dev[0], &n_free, &n_total);
-    assert_true(n_free == 0 && n_total == 1u << 20);
+    m = device_memory(d.dev[0]);
+    assert_true(m.n_free == 0 && m.n_total == 1u << 20 && m.n_used == 1u << 20);
     buffer_release(&a);
     assert_int_equal(buffer_init(&c, d.dev[0]->buft, 600u << 10, USAGE_ANY, &err), ST_OK);
     assert_true((char *)c.base + c.size <= (char *)b.base ||
                 (char *)b.base + b.size <= (char *)c.base);
     buffer_release(&b);
     buffer_release(&c);
-    d.dev[0]->ops->memory(d.dev[0], &n_free, &n_total);
-    assert_true(n_free == 1u << 20);
+    m = device_memory(d.dev[0]);
+    assert_true(m.n_free == 1u << 20 && m.n_used == 0);
     close_sims(&d);
 }
 

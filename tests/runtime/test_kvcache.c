@@ -6,11 +6,10 @@
 #include "runtime/kvcache.h"
 
 /* A device of 64 MiB: the cache must not depend on a real one. */
-static void memory(const struct device *d, size_t *n_free, size_t *n_total)
+static void memory(const struct device *d, struct device_memory *out)
 {
     (void)d;
-    *n_free = 48u << 20;
-    *n_total = 64u << 20;
+    *out = (struct device_memory){.n_free = 48u << 20, .n_total = 64u << 20};
 }
 
 static const struct device_ops ops = {.memory = memory};
