@@ -2,7 +2,7 @@
 _ggrun()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} cmd=run
-    local commands="run info tokenize logits bench help"
+    local commands="run info tokenize logits bench plan help"
     if [[ $COMP_CWORD -gt 1 && " $commands " == *" ${COMP_WORDS[1]} "* ]]; then
         cmd=${COMP_WORDS[1]}
     fi

@@ -73,6 +73,9 @@ static const char *const examples[CMD_COUNT] = {
                      "  ggrun tokenize -m model.gguf --decode --ids 1,2,3\n",
     [CMD_LOGITS] = "  ggrun logits -m model.gguf --ids 1,2,3 -ctk f32 -ctv f32 -o logits.f32\n"
                    "  ggrun logits -m model.gguf -p \"Hello\" --json --top 5\n",
+    [CMD_PLAN] = "  ggrun plan model.gguf --device-memory sim0=24GiB,sim1=8GiB -c 16384\n"
+                 "  ggrun plan model.gguf --sim 2 -ot 'ffn_.*_exps=CPU' --nodes\n"
+                 "  ggrun plan model.gguf --sim 2 --dot | dot -Tsvg > plan.svg\n",
     [CMD_BENCH] = "  ggrun bench -m model.gguf -p 512 -n 128 -r 3\n"
                   "  ggrun bench -m a.gguf,b.gguf -t 1,2,4 -o jsonl\n",
 };

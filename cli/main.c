@@ -104,7 +104,8 @@ enum status cmd_help(struct cli *c, struct err *e)
 
 static enum status (*const functions[CMD_COUNT])(struct cli *, struct err *) = {
     [CMD_RUN] = cmd_run,       [CMD_INFO] = cmd_info,   [CMD_TOKENIZE] = cmd_tokenize,
-    [CMD_LOGITS] = cmd_logits, [CMD_BENCH] = cmd_bench, [CMD_HELP] = cmd_help,
+    [CMD_LOGITS] = cmd_logits, [CMD_BENCH] = cmd_bench, [CMD_PLAN] = cmd_plan,
+    [CMD_HELP] = cmd_help,
 };
 
 /* GGRUN_SCHED_DEBUG=1|2 stands for --sched-debug where a command line cannot be changed. */

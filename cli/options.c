@@ -400,6 +400,7 @@ static enum status add_word(struct options *o, char *word, struct err *e)
                            text_quote(quoted, sizeof quoted, word, strlen(word)));
         return add_source(o, SOURCE_WORD, word, e);
     case CMD_INFO:
+    case CMD_PLAN:
         return add_models(o, word, false, "the file", e);
     case CMD_HELP:
         if (!o->topic) {

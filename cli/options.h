@@ -13,7 +13,7 @@
 #include "gguf/base/text.h"
 #include "runtime/sampler.h"
 
-enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_HELP, CMD_COUNT };
+enum command { CMD_RUN, CMD_INFO, CMD_TOKENIZE, CMD_LOGITS, CMD_BENCH, CMD_PLAN, CMD_HELP, CMD_COUNT };
 
 /* Words of the command line that say where a text comes from, in their order. */
 struct source {
@@ -81,6 +81,10 @@ struct options {
 
     struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
     int32_t repetitions, format; /* format: index into bench_formats */
+
+    const char *device_memory;           /* --device-memory, unparsed; NULL: not given */
+    int32_t plan_tokens, plan_depth;     /* plan_tokens 0: default */
+    bool nodes, dot;
 
     const char *output; /* -o FILE; NULL: not given */
     bool json;

@@ -231,3 +231,34 @@ enum status placement_from_options(struct placement_options *po, struct place_ru
     po->n_rules = r->n;
     return st;
 }
+
+/* ---- --device-memory ---- */
+
+enum status parse_device_memory(const char *s, struct device_spec *specs, int *n, struct err *e)
+{
+    *n = 0;
+    for (const char *p = s;; p++) {
+        size_t k = strcspn(p, ","), n_name = strcspn(p, "=,");
+        struct device_spec *d = &specs[*n];
+        char size[32] = "";
+        uint64_t v = 0;
+
+        if (*n == DEVICES_MAX - 1)
+            return err_set(e, ST_USAGE, "--device-memory has more than %d devices",
+                           DEVICES_MAX - 1);
+        if (n_name < k && k - n_name - 1 < sizeof size)
+            memcpy(size, p + n_name + 1, k - n_name - 1);
+        if (!n_name || n_name >= sizeof d->name || !text_parse_size(size, &v) || !v ||
+            v > SIZE_MAX / 4)
+            return err_set(e, ST_USAGE,
+                           "--device-memory is '%s', expected devices and their sizes, such as "
+                           "sim0=24GiB,sim1=8GiB",
+                           s);
+        *d = (struct device_spec){.n_bytes = (size_t)v};
+        memcpy(d->name, p, n_name);
+        (*n)++;
+        p += k;
+        if (!*p)
+            return ST_OK;
+    }
+}

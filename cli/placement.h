@@ -23,4 +23,7 @@ enum status placement_from_options(struct placement_options *po, struct place_ru
                                    struct err *e);
 void place_rules_release(struct place_rules *r);
 
+/* --device-memory: "sim0=24GiB,sim1=8GiB" into specs[DEVICES_MAX]. */
+enum status parse_device_memory(const char *s, struct device_spec *specs, int *n, struct err *e);
+
 #endif

@@ -70,12 +70,20 @@ enum status setup_vocab(struct setup *s, struct err *e)
 
 enum status setup_devices(struct setup *s, int n_threads, struct err *e)
 {
+    const struct options *opt = s->c->opt;
+    struct device_spec specs[DEVICES_MAX];
     struct device_options o = {.n_threads = n_threads,
-                               .isa = s->c->opt->isa,
-                               .blas = s->c->opt->blas != 0,
-                               .sim = s->c->opt->sim};
+                               .isa = opt->isa,
+                               .blas = opt->blas != 0,
+                               .sim = opt->sim,
+                               .described = specs};
+    enum status st = ST_OK;
 
-    return devices_open(&s->devs, &o, e);
+    if (opt->device_memory && opt->sim)
+        return err_set(e, ST_USAGE, "--sim and --device-memory are given; use one of them");
+    if (opt->device_memory)
+        st = parse_device_memory(opt->device_memory, specs, &o.n_described, e);
+    return st ? st : devices_open(&s->devs, &o, e);
 }
 
 static void on_load(void *ctx, double share)
@@ -94,6 +102,7 @@ enum status setup_model(struct setup *s, struct err *e)
         .progress_ctx = s,
         .cancel = s->c->cancel,
         .place = &po,
+        .dry = s->dry,
         .check_tensors = s->c->opt->check_tensors,
     };
     struct place_rules rules;
@@ -125,6 +134,13 @@ static int decode_threads(const struct options *o)
     return o->n_threads ? o->n_threads : usable_cores();
 }
 
+int setup_threads(const struct options *o)
+{
+    int n = decode_threads(o);
+
+    return o->n_threads_batch > n ? o->n_threads_batch : n;
+}
+
 void setup_session_options(struct setup *s, struct session_options *so)
 {
     const struct options *o = s->c->opt;
@@ -146,7 +162,8 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .check_reuse = o->check_reuse,
         .exec = {.sched_debug = o->sched_debug,
                  .alloc_debug = o->alloc_debug,
-                 .exec_debug = o->exec_debug},
+                 .exec_debug = o->exec_debug,
+                 .dry = s->dry},
         .cancel = s->c->cancel,
         .progress = on_eval,
         .progress_ctx = s,
@@ -173,15 +190,12 @@ enum status setup_session(struct setup *s, const struct session_options *so, str
 enum status setup_all(struct setup *s, struct err *e)
 {
     const struct options *o = s->c->opt;
-    int n_threads = decode_threads(o);
     enum status st = setup_file(s, o->n_models ? o->models[0] : NULL, false, e);
 
-    if (o->n_threads_batch > n_threads)
-        n_threads = o->n_threads_batch;
     if (!st)
         st = setup_vocab(s, e);
     if (!st)
-        st = setup_devices(s, n_threads, e);
+        st = setup_devices(s, setup_threads(o), e);
     if (!st)
         st = setup_model(s, e);
     return st;
@@ -270,6 +284,19 @@ static void print_session_stats(struct out *o, const struct session_stats *st)
     }
 }
 
+/* Bytes of all buffers in each device's memory now. */
+static void print_device_stats(struct out *o, const struct devices *devs)
+{
+    char name[64];
+
+    for (int i = 0; i < devs->n; i++) {
+        if (devs->dev[i]->kind == DEVICE_ACCEL) /* works in the CPU's */
+            continue;
+        stat_name(name, sizeof name, devs->dev[i]->name);
+        out_line(o, "%s_used_bytes %zu", name, device_memory(devs->dev[i]).n_used);
+    }
+}
+
 void setup_print_stats(struct setup *s)
 {
     struct out *o = s->c->out;
@@ -299,4 +326,5 @@ void setup_print_stats(struct setup *s)
         stat_rate(o, "tokens_per_second", s->n_generated - 1, s->decode_us);
     session_stats(s->session, &st);
     print_session_stats(o, &st);
+    print_device_stats(o, &s->devs);
 }

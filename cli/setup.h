@@ -23,6 +23,7 @@ struct setup {
     const char *path; /* NULL: the embedded model */
     struct gguf *file;
     bool model_has_file; /* the model closes it */
+    bool dry;            /* plan only: descriptions instead of memory; set by the command */
     struct vocab *vocab;
     struct devices devs;
     struct model *model;
@@ -41,6 +42,8 @@ void setup_release(struct setup *s);
 /* path NULL: the embedded model; says so on stderr. metadata_only: tensors get no data. */
 enum status setup_file(struct setup *s, const char *path, bool metadata_only, struct err *e);
 enum status setup_vocab(struct setup *s, struct err *e);
+/* Threads that the options ask for, the larger of -t and -tb. */
+int setup_threads(const struct options *o);
 /* n_threads 0: usable cores. */
 enum status setup_devices(struct setup *s, int n_threads, struct err *e);
 enum status setup_model(struct setup *s, struct err *e);

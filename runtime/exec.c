@@ -670,6 +670,23 @@ static void stat_buffer(struct exec_stats *s, const char *name, size_t planned, 
             (struct exec_buffer_stat){.name = name, .n_planned = planned, .n_allocated = allocated};
 }
 
+struct exec_memory exec_memory(const struct exec *x, const struct device *dev)
+{
+    struct exec_memory m = {0};
+
+    for (int b = 0; b < x->n_bufs && dev->kind != DEVICE_ACCEL; b++) {
+        for (int c = 0; c < x->bufs[b].n_chunks && x->bufs[b].buft == dev->buft; c++)
+            m.n_compute += x->bufs[b].chunks[c].b->size;
+    }
+    for (int d = 0; d < x->devs->n; d++) {
+        if (x->devs->dev[d] == dev)
+            m.n_scratch = x->scratch[d].b.size;
+    }
+    if (dev == devices_cpu(x->devs))
+        m.n_staging = x->opt.dry ? x->reserved_staging : x->n_staging;
+    return m;
+}
+
 void exec_stats(const struct exec *x, struct exec_stats *out)
 {
     *out = x->stats;

@@ -72,6 +72,14 @@ struct replay {
 /* Run the plan and wait for the results. Inputs must have been written with tensor_set before. */
 enum status exec_replay(struct exec *x, struct plan *p, const struct replay *r, struct err *e);
 
+/* Bytes of the buffers in a device's memory now (dry: that they would have). A device that works in another's
+ * memory, as BLAS does, has scratch alone. */
+struct exec_memory {
+    uint64_t n_compute, n_scratch;
+    uint64_t n_staging; /* host memory, so of the CPU */
+};
+struct exec_memory exec_memory(const struct exec *x, const struct device *dev);
+
 struct exec_buffer_stat {
     const char *name;     /* "CPU compute", "CPU scratch" */
     uint64_t n_planned;   /* bytes that the reserved plans asked for */

@@ -9,14 +9,14 @@
 const char *cause_name(enum cause c, int n_src, char out[16])
 {
     static const char *const names[] = {
-        [CAUSE_NONE] = "-",      [CAUSE_1_DST] = "1.dst",   [CAUSE_1_VSRC] = "1.vsrc",
-        [CAUSE_1_INP] = "1.inp", [CAUSE_1_WGT] = "1.wgt",   [CAUSE_1_OFF] = "1.off",
-        [CAUSE_2_SUP] = "2.sup", [CAUSE_3_UPG] = "3.upg",   [CAUSE_3_BEST] = "3.best",
-        [CAUSE_3_ANY] = "3.any", [CAUSE_4_VSRC] = "4.vsrc", [CAUSE_4_CUR] = "4.cur",
-        [CAUSE_4_ANY] = "4.any",
+        [CAUSE_NONE] = "-",        [CAUSE_1_DST] = "1.dst", [CAUSE_1_VSRC] = "1.vsrc",
+        [CAUSE_1_INP] = "1.inp",   [CAUSE_1_WGT] = "1.wgt", [CAUSE_1_MEM] = "1.mem",
+        [CAUSE_1_OFF] = "1.off",   [CAUSE_2_SUP] = "2.sup", [CAUSE_3_UPG] = "3.upg",
+        [CAUSE_3_BEST] = "3.best", [CAUSE_3_ANY] = "3.any", [CAUSE_4_VSRC] = "4.vsrc",
+        [CAUSE_4_CUR] = "4.cur",   [CAUSE_4_ANY] = "4.any",
     };
 
-    if (c != CAUSE_1_WGT)
+    if (c != CAUSE_1_WGT && c != CAUSE_1_MEM)
         return names[c];
     snprintf(out, 16, "%s%d", names[c], n_src);
     return out;
@@ -268,13 +268,18 @@ static void print_bufs(const struct plan *p, struct text *out)
               text_size(size, sizeof size, p->peak));
 }
 
-void plan_print(const struct plan *p, int level, struct text *out)
+void plan_print_splits(const struct plan *p, int level, struct text *out)
 {
     for (int s = 0; s < p->n_splits; s++) {
         print_split(p, s, out);
         for (int i = p->splits[s].i_start; level >= 2 && i < p->splits[s].i_end; i++)
             print_node(p, i, out);
     }
+}
+
+void plan_print(const struct plan *p, int level, struct text *out)
+{
+    plan_print_splits(p, level, out);
     print_bufs(p, out);
 }
 

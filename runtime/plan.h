@@ -34,6 +34,7 @@ enum cause {
     CAUSE_1_VSRC, /* the bytes that it is a view of exist already */
     CAUSE_1_INP,  /* an input: written by the host, so on the last device */
     CAUSE_1_WGT,  /* source N is a weight on this device */
+    CAUSE_1_MEM,  /* source N is memory that stays between runs here: KV cache, recurrent state */
     CAUSE_1_OFF,  /* the weight is in host memory, but this device wants the op */
     CAUSE_2_SUP,  /* a neighbour is here, and the op is supported */
     CAUSE_3_UPG,  /* a faster device with the same memory */
@@ -52,7 +53,7 @@ struct plan_tensor {
     int32_t owner; /* slot that owns the bytes (maybe itself); -1: an owner outside the graph */
     int32_t dev;   /* index into devices; -1 = undecided */
     enum cause cause;
-    int32_t cause_src; /* N of CAUSE_1_WGT */
+    int32_t cause_src; /* N of CAUSE_1_WGT and CAUSE_1_MEM */
     int32_t uses;      /* as counted by the graph */
     int32_t writer;    /* of an owner: first op that writes into it; of such an op: the next; -1 */
     int32_t copy_of;   /* of a copy: the original; else -1 */
@@ -182,6 +183,7 @@ bool plan_room(void *array, int *cap, int n, size_t size);
  *     index name OP [ne] type device cause bytes
  */
 void plan_print(const struct plan *p, int level, struct text *out);
+void plan_print_splits(const struct plan *p, int level, struct text *out); /* these lines alone */
 
 /*
  * Same structure: ops, shapes, sources, views, flags, devices and what is external agree node by

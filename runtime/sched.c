@@ -88,16 +88,33 @@ static int first_able(const struct plan *p, int slot)
 
 /* ---- pass 1: facts ---- */
 
-/* The device that reads weight `src` in place and can take the node; or one that wants it more. */
+/* The first device that reads `src` in place and can take the node, or -1. */
+static int reader(const struct plan *p, int slot, int src)
+{
+    const struct buft *bt = plan_buft(p, src);
+
+    for (int d = 0; d < p->devs->n; d++) {
+        if (device_supports_buft(device(p, d), bt) && can_take(p, slot, d))
+            return d;
+    }
+    return -1;
+}
+
+static bool follow(struct plan *p, int slot, int d, enum cause cause, int n_src)
+{
+    if (d < 0)
+        return false;
+    decide(p, slot, d, cause);
+    p->tensors[slot].cause_src = n_src;
+    return true;
+}
+
+/* The device that reads weight `src` in place, or one that wants the node more. */
 static bool follow_weight(struct plan *p, int slot, int n_src, int src)
 {
     const struct buft *bt = plan_buft(p, src);
-    int d = 0;
+    int d = reader(p, slot, src);
 
-    while (d < p->devs->n && !(device_supports_buft(device(p, d), bt) && can_take(p, slot, d)))
-        d++;
-    if (d == p->devs->n)
-        return false;
     if (d == p->devs->n - 1 && bt->is_host) {
         for (int b = 0; b < d; b++) {
             if (can_take(p, slot, b) && device_offload_op(device(p, b), p->tensors[slot].t)) {
@@ -106,11 +123,19 @@ static bool follow_weight(struct plan *p, int slot, int n_src, int src)
             }
         }
     }
-    decide(p, slot, d, CAUSE_1_WGT);
-    p->tensors[slot].cause_src = n_src;
-    return true;
+    return follow(p, slot, d, CAUSE_1_WGT, n_src);
 }
 
+/* ROPE's frequencies and the sinks of attention are too small to decide where an op goes. */
+static bool small_weights(enum op op)
+{
+    return op == OP_ROPE || op == OP_FLASH_ATTN || op == OP_SOFT_MAX;
+}
+
+/*
+ * What stays in memory between runs does not move, so ops go to it. That holds for a KV cache that is
+ * on the CPU as well: its share of a step grows with the context, what attention takes and gives does not.
+ */
 static void fact(struct plan *p, int slot)
 {
     struct plan_tensor *pt = &p->tensors[slot];
@@ -130,13 +155,13 @@ static void fact(struct plan *p, int slot)
             decide(p, slot, last, CAUSE_1_INP);
         return;
     }
-    /* ROPE's frequencies and the sinks of attention are too small to decide where an op goes. */
-    if (pt->op == OP_ROPE || pt->op == OP_FLASH_ATTN || pt->op == OP_SOFT_MAX)
-        return;
     for (int j = 0; j < TENSOR_SRC; j++) {
         int src = pt->src[j];
 
-        if (src >= 0 && p->tensors[src].weight && follow_weight(p, slot, j, src))
+        if (src < 0 || !p->tensors[src].external)
+            continue;
+        if (!p->tensors[src].weight ? follow(p, slot, reader(p, slot, src), CAUSE_1_MEM, j)
+                                    : !small_weights(pt->op) && follow_weight(p, slot, j, src))
             return;
     }
 }

@@ -50,6 +50,7 @@ struct session {
     struct ubatch u;
     struct ready cur;
     struct ready check; /* only with check_reuse */
+    struct buffer io;   /* host memory of the next four */
     float *logits;      /* [n_vocab] of the last token */
     float *row;         /* [n_vocab] of the token being handed out */
     float *rows;        /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
@@ -282,17 +283,25 @@ static enum status reserve(struct session *s, struct err *e)
 
 /* ---- life ---- */
 
-static enum status alloc_session(struct session *s, struct err *e)
+/* Host memory for rows of logits and of the mask. */
+static enum status alloc_io(struct session *s, struct err *e)
 {
-    size_t n_vocab = s->m->hp.n_vocab;
+    const struct buft *host = devices_cpu(s->opt.devs)->buft;
+    size_t n_vocab = s->m->hp.n_vocab, n_rows = s->opt.check_reuse ? outputs_max(s) : 0;
+    size_t n = (2 + n_rows) * n_vocab + s->kv.n_cells; /* both far below SIZE_MAX / 8 */
+    enum status st;
 
-    s->logits = mem_array(n_vocab, sizeof *s->logits);
-    s->row = mem_array(n_vocab, sizeof *s->row);
-    s->mask_row = mem_array(s->opt.exec.dry ? 1 : s->kv.n_cells, sizeof *s->mask_row);
-    if (s->opt.check_reuse)
-        s->rows = mem_array(n_vocab, outputs_max(s) * sizeof *s->rows);
-    if (!s->logits || !s->row || !s->mask_row || (s->opt.check_reuse && !s->rows))
-        return err_nomem(e, "logits", n_vocab * sizeof *s->logits);
+    if (s->opt.exec.dry) {
+        buffer_describe(&s->io, host, n * sizeof *s->logits, USAGE_ANY);
+        return ST_OK;
+    }
+    st = buffer_init(&s->io, host, n * sizeof *s->logits, USAGE_ANY, e);
+    if (st)
+        return st;
+    s->logits = s->io.base;
+    s->row = s->logits + n_vocab;
+    s->rows = s->row + n_vocab;
+    s->mask_row = s->rows + n_rows * n_vocab;
     return ST_OK;
 }
 
@@ -343,7 +352,7 @@ enum status session_new(struct session **out, struct model *m, const struct sess
     if (!st)
         st = ubatch_init(&s->u, (int32_t)s->opt.n_ubatch, e);
     if (!st)
-        st = alloc_session(s, e);
+        st = alloc_io(s, e);
     if (!st)
         st = exec_new(&s->exec, opt->devs, &opt->exec, e);
     if (!st)
@@ -371,10 +380,7 @@ void session_free(struct session *s)
     ubatch_release(&s->u);
     kvcache_release(&s->kv);
     state_release(&s->state);
-    mem_free(s->logits);
-    mem_free(s->row);
-    mem_free(s->rows);
-    mem_free(s->mask_row);
+    buffer_release(&s->io);
     mem_free(s);
 }
 
@@ -711,6 +717,11 @@ uint32_t session_n_ctx(const struct session *s)
     return s->opt.n_ctx;
 }
 
+uint32_t session_n_ubatch(const struct session *s)
+{
+    return s->opt.n_ubatch;
+}
+
 uint32_t session_n_past(const struct session *s)
 {
     return s->n_past;
@@ -743,6 +754,25 @@ void session_stats(const struct session *s, struct session_stats *out)
         out->n_graph_bytes += graph_bytes(&s->check.g);
     out->graph_nodes = s->cur.g.n_nodes;
     exec_stats(s->exec, &out->exec);
+}
+
+struct session_memory session_memory(const struct session *s, const struct device *dev)
+{
+    struct exec_memory xm = exec_memory(s->exec, dev);
+    struct session_memory m = {.n_kv = store_bytes_on(&s->kv.store, dev) +
+                                       store_bytes_on(&s->state.store, dev),
+                               .n_compute = xm.n_compute,
+                               .n_scratch = xm.n_scratch,
+                               .n_staging = xm.n_staging};
+
+    if (dev == devices_cpu(s->opt.devs))
+        m.n_output = s->io.size;
+    return m;
+}
+
+const struct plan *session_last_plan(const struct session *s)
+{
+    return s->cur.plan;
 }
 
 const char *session_rebuild_name(int i)

@@ -18,6 +18,7 @@
 #include "runtime/model.h"
 
 struct session;
+struct plan; /* runtime/plan.h */
 
 #define SESSION_CTX_ALL UINT32_MAX
 
@@ -70,6 +71,7 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
 const float *session_logits(const struct session *s);
 
 uint32_t session_n_ctx(const struct session *s);
+uint32_t session_n_ubatch(const struct session *s);
 uint32_t session_n_past(const struct session *s);
 /*
  * May everything from position n on be forgotten? A model with recurrent layers can only start anew, at 0; one
@@ -85,6 +87,18 @@ void session_truncate(struct session *s, uint32_t n);
  */
 enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
                          struct err *e);
+/* The plan of the last graph, NULL before the first; valid until the session is used again. */
+const struct plan *session_last_plan(const struct session *s);
+
+/* Bytes that the session has asked for, or a dry one would ask for, in a device's memory. */
+struct session_memory {
+    uint64_t n_kv;      /* KV cache and recurrent state */
+    uint64_t n_compute; /* intermediate results and copies */
+    uint64_t n_scratch; /* work memory of its kernels */
+    uint64_t n_staging; /* of the CPU: what is copied between devices goes through it */
+    uint64_t n_output;  /* of the CPU: rows of logits and of the mask */
+};
+struct session_memory session_memory(const struct session *s, const struct device *dev);
 
 struct session_stats {
     uint64_t evals;         /* micro-batches evaluated */

@@ -92,3 +92,24 @@ class File:
             p.tensors = {t: self.tensors[t] for t in names[i * len(names) // n:(i + 1) * len(names) // n]}
             parts.append(p)
         return parts
+
+
+def write_sparse(path, keys, table):
+    """A file of full length whose data are a hole. table: (name, ne, type), of F32 or Q4_0. Returns (elements, bytes of the data)."""
+    size = {0: (4, 1), 2: (18, 32)}  # bytes of a block, elements of it
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(table), len(keys))
+    for name, (kind, raw) in keys.items():
+        head += string(name) + struct.pack("<I", kind) + raw
+    at = n_all = 0
+    for name, ne, kind in table:
+        head += string(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, kind, at)
+        n = 1
+        for x in ne:
+            n *= x
+        n_all += n
+        at += n // size[kind][1] * size[kind][0]
+        at = (at + ALIGN - 1) // ALIGN * ALIGN
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % ALIGN))
+        f.truncate(f.tell() + at)
+    return n_all, at

@@ -8,7 +8,7 @@ sys.dont_write_bytecode = True
 from common import *
 
 table = json.loads(run("help", "--json").stdout)
-commands = ["run", "info", "tokenize", "logits", "bench", "help"]
+commands = ["run", "info", "tokenize", "logits", "bench", "plan", "help"]
 check("the table is there", len(table) > 40, len(table))
 
 # What stands before the option, so that nothing else is wrong.

@@ -17,9 +17,9 @@ static const struct fake_row gpu_cpu[] = {
 
 static void test_causes(void **state)
 {
-    static const char *const names[] = {"-",      "1.dst", "1.vsrc", "1.inp",  "1.wgt7",
-                                        "1.off",  "2.sup", "3.upg",  "3.best", "3.any",
-                                        "4.vsrc", "4.cur", "4.any"};
+    static const char *const names[] = {"-",      "1.dst",  "1.vsrc", "1.inp", "1.wgt7",
+                                        "1.mem7", "1.off",  "2.sup",  "3.upg", "3.best",
+                                        "3.any",  "4.vsrc", "4.cur",  "4.any"};
     char out[16];
 
     (void)state;

@@ -161,6 +161,30 @@ static void test_existing_bytes(void **state)
     small_release(&s);
 }
 
+/* 1.memN: a cache on the CPU stays there, though all around it is on the accelerator. */
+static void test_memory_stays(void **state)
+{
+    struct small s;
+    struct tensor *x, *cache, *ids, *store;
+
+    (void)state;
+    small_init(&s, gpu_cpu, 2);
+    cache = in_memory(&s, "cache", 1, USAGE_ANY);
+    ids = named(graph_leaf(&s.g, DT_I64, 1, (int64_t[]){N}, TENSOR_INPUT), "ids");
+    x = named(op_mul_mat(&s.g, weight(&s, "w0", 0), input(&s, "x")), "a");
+    store = named(op_set_rows(&s.g, cache, x, ids), "store");
+    graph_expand(&s.g, store);
+    x = named(op_mul_mat(&s.g, cache, x), "k");
+    x = named(op_soft_max(&s.g, x), "p");
+    x = named(op_mul_mat(&s.g, cache, x), "v");
+    x = named(op_mul_mat(&s.g, weight(&s, "w1", 0), x), "o");
+    plan_is(&s, x,
+            "a GPU 1.wgt0; store CPU 1.vsrc; k CPU 1.mem0; p CPU 2.sup; v CPU 1.mem0; "
+            "o GPU 1.wgt0; x CPU 1.inp; ids CPU 1.inp; "
+            "| GPU[0..0]<x | CPU[1..4]<a | GPU[5..5]<v ");
+    small_release(&s);
+}
+
 /* 1.off: the weight is in host memory, but the accelerator wants the op. */
 static void test_offload(void **state)
 {
@@ -196,7 +220,8 @@ static void test_small_weights(void **state)
     q = named(op_mul_mat(&s.g, weight(&s, "w", 0), input(&s, "x")), "q");
     q = named(op_reshape(&s.g, q, 3, (int64_t[]){N, 1, N}), "q3");
     q = named(op_rope(&s.g, q, pos, freqs, &r), "rope");
-    q = named(op_flash_attn(&s.g, q, q, q, mask, NULL, NULL, &(struct param_attn){.scale = 1}), "attn");
+    q = named(op_flash_attn(&s.g, q, q, q, mask, NULL, NULL, &(struct param_attn){.scale = 1}),
+              "attn");
     plan_is(&s, q,
             "q GPU 1.wgt0; q3 GPU 4.vsrc; rope GPU 2.sup; attn GPU 2.sup; x CPU 1.inp; "
             "pos CPU 1.inp; | GPU[0..1]<x | GPU[2..2]<pos,freqs | GPU[3..3]<mask ");
@@ -462,11 +487,15 @@ static void test_weight_cut(void **state)
  * own. */
 static void test_copies_are_shared(void **state)
 {
+    static const struct fake_row rows[] = {
+        {.name = "GPU", .kind = DEVICE_GPU, .shares = -1},
+        {.name = "CPU", .kind = DEVICE_CPU, .shares = -1, .holes = OP_BIT(OP_ADD)},
+    };
     struct small s;
     struct tensor *x, *cache, *ids, *a, *b, *c, *store;
 
     (void)state;
-    small_init(&s, gpu_cpu, 2);
+    small_init(&s, rows, 2);
     x = input(&s, "x");
     cache = in_memory(&s, "cache", 1, USAGE_ANY);
     ids = named(graph_leaf(&s.g, DT_I64, 1, (int64_t[]){N}, TENSOR_INPUT), "ids");
@@ -660,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_weight_view),
         cmocka_unit_test(test_existing_bytes),
+        cmocka_unit_test(test_memory_stays),
         cmocka_unit_test(test_offload),
         cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_weight_without_op),
