@@ -200,6 +200,11 @@ void devices_close(struct devices *d); /* also of a half-opened or zeroed one */
 /* For backends: add a device to the list, which owns it then; on failure (too many) it is freed. */
 enum status devices_append(struct devices *d, struct device *dev, struct err *e);
 struct device *devices_cpu(const struct devices *d);
+/*
+ * Keep the accelerators of a list "SIM1,SIM0", in its order, or none of them ("none"); what works in the
+ * CPU's memory, and the CPU, stay. ST_USAGE, with those that are known, for other names and for repetitions.
+ */
+enum status devices_select(struct devices *d, const char *names, struct err *e);
 /* By name, without case; NULL if there is none. */
 struct device *devices_find(const struct devices *d, const char *name);
 /* Buffer type by name, without case, of any device, which goes to *dev; NULL if there is none. */

@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "gguf/base/mem.h"
+#include "gguf/base/text.h"
 
 #ifndef GGRUN_HAVE_OPENBLAS
 enum status blas_open(struct devices *list, const struct device_options *opt, struct device *cpu,
@@ -82,6 +83,62 @@ void devices_close(struct devices *d)
         d->dev[i]->ops->free(d->dev[i]);
     mem_free(d->dev);
     *d = (struct devices){0};
+}
+
+static enum status unknown_device(const struct devices *d, const char *name, size_t n,
+                                  struct err *e)
+{
+    struct text known = {0};
+    char quoted[32];
+    enum status st;
+
+    for (int i = 0; i < d->n; i++) {
+        if (d->dev[i]->kind == DEVICE_GPU)
+            text_addf(&known, "%s, ", d->dev[i]->name);
+    }
+    st = err_set(e, ST_USAGE, "'%s' is no accelerator that is left to choose; there are: %snone",
+                 text_quote(quoted, sizeof quoted, name, n), known.p ? known.p : "");
+    text_release(&known);
+    return st;
+}
+
+/* Index from `first` on of the accelerator with this name, or -1. */
+static int find_accelerator(const struct devices *d, int first, const char *name, size_t n)
+{
+    for (int i = first; i < d->n; i++) {
+        if (d->dev[i]->kind == DEVICE_GPU && strlen(d->dev[i]->name) == n &&
+            strncasecmp(d->dev[i]->name, name, n) == 0)
+            return i;
+    }
+    return -1;
+}
+
+enum status devices_select(struct devices *d, const char *names, struct err *e)
+{
+    int n_chosen = 0, n = 0;
+
+    for (const char *p = names; strcasecmp(names, "none") != 0; p++) {
+        size_t k = strcspn(p, ",");
+        int i = find_accelerator(d, n_chosen, p, k);
+        struct device *dev;
+
+        if (i < 0)
+            return unknown_device(d, p, k, e);
+        dev = d->dev[i]; /* to the front, behind those chosen before */
+        memmove(&d->dev[n_chosen + 1], &d->dev[n_chosen], (size_t)(i - n_chosen) * sizeof(*d->dev));
+        d->dev[n_chosen++] = dev;
+        p += k;
+        if (!*p)
+            break;
+    }
+    for (int i = 0; i < d->n; i++) {
+        if (i >= n_chosen && d->dev[i]->kind == DEVICE_GPU)
+            d->dev[i]->ops->free(d->dev[i]);
+        else
+            d->dev[n++] = d->dev[i];
+    }
+    d->n = n;
+    return ST_OK;
 }
 
 struct device *devices_cpu(const struct devices *d)

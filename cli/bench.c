@@ -37,6 +37,7 @@ struct bench {
     char model_type[96], cpu[128];
     int32_t *ids; /* [n_ids] tokens to feed */
     int n_ids;
+    bool no_op_offload; /* as -ngl auto found it */
     int n_rows, n_failed;
     enum status first_failure;
 };
@@ -90,6 +91,7 @@ static enum status open_session(struct bench *b, const struct test *t, struct er
     so.n_threads = t->n_threads;
     so.n_batch = (uint32_t)t->n_batch;
     so.n_ubatch = (uint32_t)t->n_ubatch;
+    so.exec.no_op_offload = b->no_op_offload;
     return setup_session(&b->s, &so, e);
 }
 
@@ -400,8 +402,30 @@ static void describe_model(struct bench *b)
              dtype_name((enum dtype)best));
 }
 
+static int largest(const struct int_list *l)
+{
+    int m = 0;
+
+    for (int i = 0; i < l->n; i++)
+        m = l->v[i] > m ? l->v[i] : m;
+    return m;
+}
+
+/* More than any of the sessions to come. */
+static void largest_session(struct bench *b, struct session_options *so)
+{
+    const struct options *o = b->c->opt;
+
+    setup_session_options(&b->s, so);
+    so->n_ctx = (uint32_t)(largest(&o->bench_depth) + largest(&o->bench_prompt)) +
+                (uint32_t)largest(&o->bench_gen);
+    so->n_batch = (uint32_t)largest(&o->bench_batch);
+    so->n_ubatch = (uint32_t)largest(&o->bench_ubatch);
+}
+
 static enum status open_model(struct bench *b, const char *path, int n_threads, struct err *e)
 {
+    struct session_options so;
     const struct device *cpu;
     enum status st;
 
@@ -414,22 +438,15 @@ static enum status open_model(struct bench *b, const char *path, int n_threads, 
     if (!st) {
         cpu = devices_cpu(&b->s.devs);
         snprintf(b->cpu, sizeof b->cpu, "%s", cpu->desc);
-        st = setup_model(&b->s, e);
+        largest_session(b, &so);
+        st = setup_model(&b->s, &so, e);
+        b->no_op_offload = so.exec.no_op_offload;
     }
     if (!st) {
         describe_model(b);
         fill_ids(b);
     }
     return st;
-}
-
-static int largest(const struct int_list *l)
-{
-    int m = 0;
-
-    for (int i = 0; i < l->n; i++)
-        m = l->v[i] > m ? l->v[i] : m;
-    return m;
 }
 
 /* Prompt tests, then generation tests, of one setting of everything else. */

@@ -22,6 +22,7 @@ enum status cmd_tokenize(struct cli *c, struct err *e);
 enum status cmd_logits(struct cli *c, struct err *e);
 enum status cmd_bench(struct cli *c, struct err *e);
 enum status cmd_plan(struct cli *c, struct err *e);
+enum status list_devices(struct cli *c, struct err *e); /* --list-devices of any command */
 enum status cmd_help(struct cli *c, struct err *e);
 
 #endif

@@ -132,14 +132,15 @@ static enum status load(struct logits *l, struct err *e)
 {
     struct session_options so;
     uint64_t start = now_us();
-    enum status st = setup_all(&l->s, e);
+    enum status st;
 
+    setup_session_options(&l->s, &so);
+    so.all_outputs = true;
+    st = setup_all(&l->s, &so, e);
     if (!st)
         st = get_ids(l, e);
     if (st)
         return st;
-    setup_session_options(&l->s, &so);
-    so.all_outputs = true;
     st = setup_session(&l->s, &so, e);
     l->s.load_us = now_us() - start;
     l->n_vocab = (int32_t)l->s.model->hp.n_vocab;

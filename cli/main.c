@@ -157,6 +157,8 @@ static enum status dispatch(struct cli *c, bool named, struct err *e)
         o->topic = named ? commands[o->cmd].name : NULL;
         return cmd_help(c, e);
     }
+    if (o->list_devices)
+        return list_devices(c, e);
     limit_all_threads(o);
     return functions[o->cmd](c, e);
 }

@@ -77,7 +77,9 @@ struct options {
     int n_tensor_rules;
     int32_t split_mode;              /* 0: layer, 1: none */
     int32_t main_gpu, n_cpu_moe;
-    bool cpu_moe, no_kv_offload;
+    bool cpu_moe, no_kv_offload, no_op_offload;
+    const char *device; /* -dev, unparsed; NULL: not given */
+    bool list_devices, mlock, fit;
 
     struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
     int32_t repetitions, format; /* format: index into bench_formats */

@@ -174,8 +174,8 @@ static enum status parse_layers(const char *s, const struct devices *devs, int32
     char *end;
     long n;
 
-    if (!s) {
-        *out = has_accelerator(devs) ? PLACE_ALL : 0;
+    if (!s || strcmp(s, "auto") == 0) {
+        *out = has_accelerator(devs) ? PLACE_AUTO : 0;
         return ST_OK;
     }
     if (strcmp(s, "all") == 0) {
@@ -185,7 +185,7 @@ static enum status parse_layers(const char *s, const struct devices *devs, int32
     errno = 0;
     n = strtol(s, &end, 10);
     if (!*s || strspn(s, "0123456789") != strlen(s) || errno || n > INT32_MAX)
-        return err_set(e, ST_USAGE, "-ngl is '%s', expected a number of layers, or all", s);
+        return err_set(e, ST_USAGE, "-ngl is '%s', expected a number of layers, auto or all", s);
     *out = (int32_t)n;
     return ST_OK;
 }
@@ -222,6 +222,9 @@ enum status placement_from_options(struct placement_options *po, struct place_ru
                                      .cpu_moe = o->cpu_moe,
                                      .n_cpu_moe = o->n_cpu_moe,
                                      .no_kv_offload = o->no_kv_offload};
+    if (o->fit && o->n_gpu_layers && strcmp(o->n_gpu_layers, "auto") != 0)
+        return err_set(e, ST_USAGE, "--fit and -ngl %s are given; use one of them",
+                       o->n_gpu_layers);
     st = parse_layers(o->n_gpu_layers, devs, &po->n_gpu_layers, e);
     if (!st && o->tensor_split)
         st = parse_shares(o->tensor_split, r->shares, &po->n_tensor_split, e);

@@ -117,9 +117,9 @@ enum status cmd_plan(struct cli *c, struct err *e)
     st = setup_file(&s, o->n_models ? o->models[0] : NULL, true, e);
     if (!st)
         st = setup_devices(&s, setup_threads(o), e);
-    if (!st)
-        st = setup_model(&s, e);
     setup_session_options(&s, &so);
+    if (!st)
+        st = setup_model(&s, &so, e);
     if (!st)
         st = setup_session(&s, &so, e);
     if (!st)

@@ -252,13 +252,14 @@ static enum status load(struct run *r, struct err *e)
 {
     struct session_options so;
     uint64_t start = now_us();
-    enum status st = setup_all(&r->s, e);
+    enum status st;
 
+    setup_session_options(&r->s, &so);
+    st = setup_all(&r->s, &so, e);
     if (!st)
         st = encode_prompt(r, e);
     if (st || r->nothing_to_answer)
         return st;
-    setup_session_options(&r->s, &so);
     st = setup_session(&r->s, &so, e);
     if (!st)
         st = check_length(r, e);

@@ -6,6 +6,7 @@
 #include "cli/dump.h"
 #include "cli/embedded.h"
 #include "cli/placement.h"
+#include "runtime/fit.h"
 
 enum dtype kv_type(int32_t option)
 {
@@ -83,7 +84,40 @@ enum status setup_devices(struct setup *s, int n_threads, struct err *e)
         return err_set(e, ST_USAGE, "--sim and --device-memory are given; use one of them");
     if (opt->device_memory)
         st = parse_device_memory(opt->device_memory, specs, &o.n_described, e);
-    return st ? st : devices_open(&s->devs, &o, e);
+    if (!st)
+        st = devices_open(&s->devs, &o, e);
+    if (!st && opt->device) {
+        st = devices_select(&s->devs, opt->device, e);
+        if (st)
+            err_context(e, "-dev");
+    }
+    return st;
+}
+
+enum status list_devices(struct cli *c, struct err *e)
+{
+    struct text t = {0};
+    struct setup s;
+    enum status st;
+
+    setup_init(&s, c);
+    st = setup_devices(&s, 0, e);
+    for (int i = 0; i < s.devs.n && !st; i++) {
+        const struct device *d = s.devs.dev[i];
+        struct device_memory m = device_memory(d);
+        char total[32], n_free[32];
+
+        text_addf(&t, "%-8s %s", d->name, d->desc);
+        if (m.n_total)
+            text_addf(&t, ", %s, %s free", text_size(total, sizeof total, m.n_total),
+                      text_size(n_free, sizeof n_free, m.n_free));
+        text_byte(&t, '\n');
+    }
+    setup_release(&s);
+    if (!st)
+        return out_text(c->out, &t, e);
+    text_release(&t);
+    return st;
 }
 
 static void on_load(void *ctx, double share)
@@ -93,7 +127,7 @@ static void on_load(void *ctx, double share)
     out_progress(s->c->out, "loading", share);
 }
 
-enum status setup_model(struct setup *s, struct err *e)
+enum status setup_model(struct setup *s, struct session_options *so, struct err *e)
 {
     struct placement_options po;
     struct model_options o = {
@@ -103,16 +137,18 @@ enum status setup_model(struct setup *s, struct err *e)
         .cancel = s->c->cancel,
         .place = &po,
         .dry = s->dry,
+        .lock = s->c->opt->mlock,
         .check_tensors = s->c->opt->check_tensors,
     };
     struct place_rules rules;
     enum status st = placement_from_options(&po, &rules, s->c->opt, &s->devs, e);
 
+    if (!st && po.n_gpu_layers == PLACE_AUTO)
+        st = fit_placement(&po, s->file, &s->devs, so, e);
     if (st) {
         place_rules_release(&rules);
         return st;
     }
-
     out_progress(s->c->out, "loading", 0);
     s->model_has_file = true; /* also when it fails */
     st = model_load(&s->model, s->file, &o, e);
@@ -163,6 +199,7 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .exec = {.sched_debug = o->sched_debug,
                  .alloc_debug = o->alloc_debug,
                  .exec_debug = o->exec_debug,
+                 .no_op_offload = o->no_op_offload,
                  .dry = s->dry},
         .cancel = s->c->cancel,
         .progress = on_eval,
@@ -187,7 +224,7 @@ enum status setup_session(struct setup *s, const struct session_options *so, str
     return session_new(&s->session, s->model, &o, e);
 }
 
-enum status setup_all(struct setup *s, struct err *e)
+enum status setup_all(struct setup *s, struct session_options *so, struct err *e)
 {
     const struct options *o = s->c->opt;
     enum status st = setup_file(s, o->n_models ? o->models[0] : NULL, false, e);
@@ -197,7 +234,7 @@ enum status setup_all(struct setup *s, struct err *e)
     if (!st)
         st = setup_devices(s, setup_threads(o), e);
     if (!st)
-        st = setup_model(s, e);
+        st = setup_model(s, so, e);
     return st;
 }
 

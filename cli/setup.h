@@ -46,13 +46,14 @@ enum status setup_vocab(struct setup *s, struct err *e);
 int setup_threads(const struct options *o);
 /* n_threads 0: usable cores. */
 enum status setup_devices(struct setup *s, int n_threads, struct err *e);
-enum status setup_model(struct setup *s, struct err *e);
+/* so: the largest session to come; -ngl auto plans for it, and may switch off that ops are offloaded. */
+enum status setup_model(struct setup *s, struct session_options *so, struct err *e);
 /* The options of a session as the command line has them; the caller may change them. */
 void setup_session_options(struct setup *s, struct session_options *so);
 enum status setup_session(struct setup *s, const struct session_options *so, struct err *e);
 
 /* File, vocabulary, devices and model, as run and logits need them. */
-enum status setup_all(struct setup *s, struct err *e);
+enum status setup_all(struct setup *s, struct session_options *so, struct err *e);
 
 /*
  * After the last evaluation, which ended with st and *e: what --dump-node and --check-reuse found

@@ -383,6 +383,7 @@ static enum status make_plan(struct exec *x, struct plan *p, const struct graph 
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;
     p->check = x->opt.check;
+    p->no_op_offload = x->opt.no_op_offload;
     st = sched_plan(p, g, e);
     if (!st)
         st = alloc_plan(p, &ao, e);

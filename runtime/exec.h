@@ -38,6 +38,7 @@ struct exec_options {
     bool alloc_debug; /* log every allocation, reuse and release of each new plan */
     bool exec_debug;  /* log device, kernel and microseconds of each node (runs them one by one) */
     bool check; /* run the independent checkers on every plan (debug builds and tests: always) */
+    bool no_op_offload; /* ops with weights on the CPU stay there, however large the batch */
     bool dry;   /* buffers are descriptions without memory: plans only, replay is refused */
 };
 

@@ -8,6 +8,7 @@
  */
 #include "runtime/model.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -304,6 +305,27 @@ static void bind_files(struct model *m, const struct buft *bt)
     }
 }
 
+/* Asked for by name, so what the system refuses is an error. */
+static enum status lock_files(const struct model *m, struct err *e)
+{
+    char want[32], limit[32];
+
+    for (size_t i = 0; i < m->file->n_files; i++) {
+        const struct buffer *b = &m->impl->buffers[i];
+
+        if (!b->base || mem_lock(b->base, b->size))
+            continue;
+        return err_set(e, ST_NOMEM,
+                       "--mlock: %s of weights cannot be locked in memory: %s; the limit is %s "
+                       "(ulimit -l)",
+                       text_size(want, sizeof want, b->size), strerror(errno),
+                       mem_lock_limit() == SIZE_MAX
+                           ? "the system's"
+                           : text_size(limit, sizeof limit, mem_lock_limit()));
+    }
+    return ST_OK;
+}
+
 static void warn_extras(const struct model *m)
 {
     size_t n = 0;
@@ -457,10 +479,12 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
 
     *out = NULL;
     if (!m) {
-        gguf_close(file);
+        if (!opt->borrow_file)
+            gguf_close(file);
         return err_nomem(e, "a model", sizeof *m);
     }
     m->file = file;
+    m->borrows_file = opt->borrow_file;
     m->impl = mem_zalloc(sizeof *m->impl);
     if (!m->impl) {
         st = err_nomem(e, "a model", sizeof *m->impl);
@@ -488,6 +512,10 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
     if (st)
         goto fail;
     bind_files(m, devices_cpu(opt->devs)->buft);
+    if (opt->lock)
+        st = lock_files(m, e);
+    if (st)
+        goto fail;
     warn_extras(m);
     warn_cannot(m);
     if (opt->check_tensors)
@@ -522,6 +550,7 @@ void model_free(struct model *m)
     }
     placement_free(m->placement);
     mem_free(m->weights);
-    gguf_close(m->file);
+    if (!m->borrows_file)
+        gguf_close(m->file);
     mem_free(m);
 }

@@ -18,7 +18,8 @@
 struct arch;
 
 struct model {
-    struct gguf *file;        /* owned */
+    struct gguf *file;        /* owned, unless borrows_file */
+    bool borrows_file;
     const struct arch *arch;  /* row of arch.def */
     struct hparams hp;
     struct tensor **weights;  /* the structs of pointers of arch.h; NULL = optional and absent */
@@ -42,12 +43,14 @@ struct model_options {
     void *progress_ctx;
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
     const struct placement_options *place; /* NULL: all on the CPU */
+    bool borrow_file;          /* `file` stays the caller's, who closes it after the model is freed */
     bool dry;                  /* copies are descriptions without memory: for planning */
+    bool lock;                 /* weights used where the file has them are locked in memory, or ST_NOMEM */
     bool check_tensors;        /* look for NaN and Inf in the weights: ST_MODEL naming tensor and block */
 };
 
 /*
- * Take over `file` (closed by model_free; also closed when this fails) and load it: architecture by name,
+ * Take over `file` (closed by model_free; also closed when this fails; not with borrow_file) and load it: architecture by name,
  * hyperparameters, tensors (each checked against the shape that the architecture expects; a missing one is
  * ST_MODEL with its name; an extra one a log_warn with its name). Weights of the CPU are used where they are
  * mapped, all others copied to their device; its memory being too small is ST_NOMEM.

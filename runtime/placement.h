@@ -18,7 +18,8 @@
 struct arch_tensor;
 struct hparams;
 
-#define PLACE_ALL INT32_MAX /* n_gpu_layers: as many as there are */
+#define PLACE_ALL  INT32_MAX /* n_gpu_layers: as many as there are */
+#define PLACE_AUTO (-1)      /* to be set by fit_placement (runtime/fit.h) */
 
 enum split_mode {
     SPLIT_LAYER, /* layers are spread over the accelerators */

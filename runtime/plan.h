@@ -140,6 +140,7 @@ struct plan {
         *own_buffers; /* [n_own_buffers] of exec: tensors in these are not external */
     int n_own_buffers;
     bool check; /* verify what each pass promises */
+    bool no_op_offload; /* host weights are never copied for the sake of an op */
 
     /* Binding; kept by exec. */
     struct plan_link link;     /* among the plans of an exec */

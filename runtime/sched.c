@@ -115,7 +115,7 @@ static bool follow_weight(struct plan *p, int slot, int n_src, int src)
     const struct buft *bt = plan_buft(p, src);
     int d = reader(p, slot, src);
 
-    if (d == p->devs->n - 1 && bt->is_host) {
+    if (d == p->devs->n - 1 && bt->is_host && !p->no_op_offload) {
         for (int b = 0; b < d; b++) {
             if (can_take(p, slot, b) && device_offload_op(device(p, b), p->tensors[slot].t)) {
                 decide(p, slot, b, CAUSE_1_OFF);

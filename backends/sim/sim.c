@@ -25,7 +25,7 @@ struct sim {
     struct device dev;
     struct buft bt, rows;
     const struct buft *more[1];
-    char name[16], rows_name[24], desc[64];
+    char name[16], rows_name[24];
     char *shown;       /* reservation that tensors' addresses point into; no access */
     char *real;        /* the same memory as the worker sees it */
     size_t n_reserved; /* bytes of each */
@@ -473,14 +473,10 @@ static enum status reserve_both(struct sim *s, struct err *e)
 
 static void describe(struct sim *s, const struct sim_options *o, int i)
 {
-    char size[32];
-
     s->limit = o->limit[i];
     s->refuse = o->refuse;
     snprintf(s->name, sizeof s->name, "SIM%d", i);
     snprintf(s->rows_name, sizeof s->rows_name, "SIM%d_ROWS", i);
-    snprintf(s->desc, sizeof s->desc, "simulated accelerator, %s",
-             text_size(size, sizeof size, s->limit));
     s->bt = (struct buft){.name = s->name,
                           .alignment = ALIGNMENT,
                           .max_size = o->max_size ? o->max_size : SIZE_MAX,
@@ -495,7 +491,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
     s->more[0] = &s->rows;
     s->dev = (struct device){.ops = &sim_ops,
                              .name = s->name,
-                             .desc = s->desc,
+                             .desc = "simulated accelerator",
                              .kind = DEVICE_GPU,
                              .buft = &s->bt,
                              .more = s->more,

@@ -8,6 +8,7 @@
 static log_sink *the_sink;
 static void *the_ctx;
 static enum log_level the_max;
+static bool muted;
 
 void log_set_sink(log_sink *sink, void *ctx, enum log_level max)
 {
@@ -16,12 +17,17 @@ void log_set_sink(log_sink *sink, void *ctx, enum log_level max)
     the_max = max;
 }
 
+void log_mute(bool on)
+{
+    muted = on;
+}
+
 void log_line(enum log_level level, const char *fmt, ...)
 {
     char line[1024];
     va_list ap;
 
-    if (!the_sink || level > the_max)
+    if (!the_sink || muted || level > the_max)
         return;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);

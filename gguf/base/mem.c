@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /*
@@ -137,6 +138,20 @@ void mem_pages_free(void *p, size_t n_bytes)
 
     if (p && page_round(n_bytes, &n))
         munmap(p, n);
+}
+
+bool mem_lock(const void *p, size_t n_bytes)
+{
+    return mlock(p, n_bytes) == 0;
+}
+
+size_t mem_lock_limit(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &r) != 0 || r.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return (size_t)r.rlim_cur;
 }
 
 struct arena_block {

@@ -37,6 +37,11 @@ void *mem_aligned(size_t n_bytes);
 void *mem_pages(size_t n_bytes);
 void mem_pages_free(void *p, size_t n_bytes);
 
+/* Keep pages in memory until they are unmapped; false with errno where the system refuses. */
+bool mem_lock(const void *p, size_t n_bytes);
+/* Bytes that this process may lock; SIZE_MAX: no limit. */
+size_t mem_lock_limit(void);
+
 /*
  * Arena: many small objects that die together. Sticky: after a failed allocation `failed` is set and
  * every later call returns NULL, so that one check at the end is enough. Results are zeroed and

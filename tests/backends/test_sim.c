@@ -107,7 +107,7 @@ static void test_list(void **state)
         ST_OK);
     assert_int_equal(d.n, 3);
     assert_string_equal(d.dev[0]->name, "SIM0");
-    assert_string_equal(d.dev[1]->desc, "simulated accelerator, 2.0 GiB");
+    assert_string_equal(d.dev[1]->desc, "simulated accelerator");
     assert_ptr_equal(devices_buft(&d, "sim1_rows", &dev), d.dev[1]->more[0]);
     assert_ptr_equal(dev, d.dev[1]);
     assert_ptr_equal(devices_buft(&d, "cpu", &dev), devices_cpu(&d)->buft);
@@ -141,6 +141,37 @@ static void test_described(void **state)
     o.described = odd;
     assert_int_equal(devices_open(&d, &o, &err), ST_USAGE);
     assert_non_null(strstr(err.msg, "'GPU0'"));
+}
+
+static void test_select(void **state)
+{
+    static const char *const bad[] = {"",    "SIM3",      "SIM0,",     ",SIM0", "SIM0,SIM0",
+                                      "CPU", "none,SIM0", "SIM0,none", "SIM",   "SIM00"};
+    static const struct {
+        const char *names, *want;
+    } good[] = {{"sim2,Sim0", "SIM2 SIM0 CPU "}, {"SIM1", "SIM1 CPU "}, {"none", "CPU "}};
+    struct device_options o = {.n_threads = 1, .sim = "3"};
+    struct devices d;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        char got[64] = "";
+
+        assert_int_equal(devices_open(&d, &o, &err), ST_OK);
+        assert_int_equal(devices_select(&d, good[i].names, &err), ST_OK);
+        for (int k = 0; k < d.n; k++) {
+            strcat(got, d.dev[k]->name);
+            strcat(got, " ");
+        }
+        assert_string_equal(got, good[i].want);
+        devices_close(&d);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(devices_open(&d, &o, &err), ST_OK);
+        assert_int_equal(devices_select(&d, bad[i], &err), ST_USAGE);
+        assert_non_null(strstr(err.msg, "none"));
+        devices_close(&d);
+    }
 }
 
 /* A product with a quantised weight whose rows lie apart, and the CPU's result. */
@@ -360,11 +391,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spec),        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_described),   cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_host_faults), cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_spec),         cmocka_unit_test(test_list),
+        cmocka_unit_test(test_described),    cmocka_unit_test(test_select),
+        cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_host_faults),
+        cmocka_unit_test(test_asynchronous), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Where layers and weights go, on simulated accelerators: always the bytes of the CPU. Usage: devices.py GGRUN"""
+import json
 import os
 import re
 
@@ -58,6 +59,9 @@ for args, words in (
     (["--sim", "1", "-ngl", "x"], ["-ngl", "'x'"]),
     (["--sim", "0"], ["--sim", "'0'"]),
     (["--sim", "x"], ["--sim", "'x'"]),
+    (["--sim", "1", "-dev", "SIM1"], ["-dev", "'SIM1'", "SIM0"]),
+    (["--sim", "1", "-dev", "SIM0,SIM0"], ["-dev", "'SIM0'"]),
+    (["--sim", "1", "-dev", ""], ["-dev"]),
     (["--sim", "2", "-mg", "2"], ["-mg", "2 accelerators"]),
     (["--sim", "2", "-ts", "1,1,1"], ["-ts", "2 accelerators"]),
     (["--sim", "2", "-ts", "0,0"], ["-ts"]),
@@ -76,9 +80,41 @@ for args, words in (
 ):
     check_error(f"{args}", run(*ASK, *args), 2, *words)
 
+# ---- which devices ----
+check("their order", splits("--sim", "3", "-dev", "sim2,SIM0") == ["CPU", "SIM2", "SIM0"], splits("--sim", "3", "-dev", "sim2,SIM0"))
+check("one of them", splits("--sim", "3", "-dev", "SIM1") == ["CPU", "SIM1"])
+check("none of them", splits("--sim", "3", "-dev", "none") == ["CPU"])
+r = run("--list-devices", "--sim", "1GiB,2GiB", "-dev", "SIM1")
+check("a list", [l.split()[0] for l in r.stdout.decode().splitlines()] == ["SIM1", "CPU"] and b"2.0 GiB" in r.stdout and not r.stderr, r)
+r = run(*ASK, "--mlock")
+check("locked in memory, or an error", r.stdout == want or (r.returncode == 4 and b"--mlock" in r.stderr and b"ulimit -l" in r.stderr), r.stderr)
+
+# ---- large batches: the weights of the CPU are copied for them, or not ----
+long = ("--raw", "-p", "Once upon a time there was a fox. " * 8, "-n", "4", "--temp", "0", "--stats", "--sim", "1", "-ngl", "0")
+copies = lambda r: int(re.search(rb"^copies (\d+)", r.stderr, re.M)[1])
+with_copies, without = run(*long), run(*long, "--no-op-offload")
+check("op offload", with_copies.stdout == without.stdout and copies(with_copies) > 10 and copies(without) == 0, with_copies.stderr, without.stderr)
+
+# ---- -ngl auto: what fits ----
+def layers(*args):
+    j = json.loads(run("plan", "--json", *args).stdout)
+    check(f"fits with a margin {args}", all(sum(v for k, v in d.items() if k.endswith("_bytes") and k != "limit_bytes") <= 0.951 * d["limit_bytes"]
+                                            for d in j["devices"] if d["name"] != "CPU"), j["devices"])
+    return len(j["layers"].get("SIM0", []))
+
+
+got = [layers("--sim", f"{kib}KiB") for kib in range(1000, 11000, 250)]
+check("more memory, more layers", got == sorted(got) and set(got) == set(range(N_LAYER + 2)), got)
+for size, words in (("16GiB", b"all 5 layers go to SIM0"), ("7MiB", b"2 of 5 layers fit into SIM0"), ("1MiB", b"0 of 5 layers fit into SIM0")):
+    for flag in ([], ["--fit"], ["-ngl", "auto"]):
+        r = run(*ASK, "--sim", size, *flag)
+        check(f"said and done {size} {flag}", words in r.stderr and r.stdout == want, r.stderr)
+check_ok("bench fits too", run("bench", "--sim", "4MiB", "-p", "64", "-n", "4", "-r", "1"))
+check_error("--fit and a number", run(*ASK, "--sim", "1", "--fit", "-ngl", "3"), 2, "--fit", "-ngl 3")
+
 # ---- too little memory, at each stage ----
 for size in ("1MiB", "3MiB", "4600KiB", "6MiB", "8500KiB"):
-    check_error(f"a device of {size}", run(*ASK, "--sim", size), 4, "SIM0", "not enough memory", "try")
+    check_error(f"a device of {size}", run(*ASK, "--sim", size, "-ngl", "all"), 4, "SIM0", "not enough memory", "try")
 check_ok("a device that is large enough", run(*ASK, "--sim", "64MiB"))
 
 # ---- experts ----
@@ -90,4 +126,11 @@ if os.path.exists(moe):
     for args in (["-cmoe"], ["-ncmoe", "1"], ["-ngl", "1"], ["-ot", "exps=SIM1"], ["-nkvo"], ["-ub", "3"]):
         r = run(*base, "--sim", "2", *args)
         check(f"experts {args}", r.stdout == ref.stdout and r.returncode == 0, r.stderr)
+    # auto: experts go before layers do
+    said = [run("plan", "-m", moe, "--sim", f"{kib}KiB").stderr.decode() for kib in range(400, 2300, 25)]
+    said = [re.search(r"-ngl auto: (.*)", s)[1] for s in said]
+    all_with = [i for i, s in enumerate(said) if s.startswith("all 3") and "experts" not in s]
+    all_less = [i for i, s in enumerate(said) if s.startswith("all 3") and "experts" in s]
+    some = [i for i, s in enumerate(said) if " of 3 layers fit" in s]
+    check("experts before layers", some and all_less and all_with and max(some) < min(all_less) < max(all_less) < min(all_with), said)
 finish()
