@@ -75,7 +75,7 @@ struct options {
     const char *tensor_split;        /* -ts, unparsed; NULL: not given */
     const char **tensor_rules;       /* [n_tensor_rules], owned array; -ot, unparsed */
     int n_tensor_rules;
-    int32_t split_mode;              /* 0: layer, 1: none */
+    int32_t split_mode;              /* 0: layer, 1: none, 2: row */
     int32_t main_gpu, n_cpu_moe;
     bool cpu_moe, no_kv_offload, no_op_offload;
     const char *device; /* -dev, unparsed; NULL: not given */

@@ -213,10 +213,11 @@ enum status placement_from_options(struct placement_options *po, struct place_ru
                                    const struct options *o, const struct devices *devs,
                                    struct err *e)
 {
+    static const enum split_mode modes[] = {SPLIT_LAYER, SPLIT_NONE, SPLIT_ROW};
     enum status st;
 
     *r = (struct place_rules){0};
-    *po = (struct placement_options){.split = o->split_mode == 0 ? SPLIT_LAYER : SPLIT_NONE,
+    *po = (struct placement_options){.split = modes[o->split_mode],
                                      .main_gpu = o->main_gpu,
                                      .tensor_split = r->shares,
                                      .cpu_moe = o->cpu_moe,

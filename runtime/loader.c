@@ -22,12 +22,21 @@
 
 #define EXTRAS_NAMED 20 /* unused tensors that get a line of their own */
 
+/* Rows of a matrix that is split by rows. */
+struct row_part {
+    struct tensor t;
+    const struct gguf_tensor *from;
+    int64_t first_row;
+};
+
 struct model_impl {
     const struct devices *devs;
     struct tensor *tensors;          /* [n_weights] what model->weights points to */
     struct buffer *buffers;          /* [n_files] */
     bool *used, *in_place;           /* [n_tensors] of the file: used at all, used where it is */
     struct store copies;             /* weights that are not used where the file has them */
+    struct row_part *parts;          /* [n_row_parts] those of a matrix one after the other */
+    int32_t *first_part, *n_parts;   /* [n_weights] of split matrices */
     const struct gguf_tensor **from; /* [n_weights] where a copied weight comes from; else NULL */
     const char *cannot; /* first weight that its layer's device cannot compute with; NULL: none */
     const char *cannot_dev; /* that device */
@@ -149,7 +158,7 @@ static enum status find_arch(struct model *m, struct err *e)
     return st;
 }
 
-static enum status alloc_tables(struct model *m, struct err *e)
+static enum status alloc_tables(struct model *m, const struct model_options *opt, struct err *e)
 {
     struct model_impl *impl = m->impl;
 
@@ -160,8 +169,13 @@ static enum status alloc_tables(struct model *m, struct err *e)
     impl->in_place = mem_array(m->file->n_tensors, sizeof *impl->in_place);
     impl->buffers = mem_array(m->file->n_files, sizeof *impl->buffers);
     impl->from = mem_array((size_t)m->n_weights, sizeof(*impl->from));
+    impl->first_part = mem_array((size_t)m->n_weights, sizeof *impl->first_part);
+    impl->n_parts = mem_array((size_t)m->n_weights, sizeof *impl->n_parts);
+    if (opt->place && opt->place->split == SPLIT_ROW)
+        impl->parts = mem_array((size_t)m->n_weights * (size_t)impl->devs->n, sizeof *impl->parts);
     if (!m->weights || !impl->tensors || !impl->used || !impl->in_place || !impl->buffers ||
-        !impl->from)
+        !impl->from || !impl->first_part || !impl->n_parts ||
+        (opt->place && opt->place->split == SPLIT_ROW && !impl->parts))
         return err_nomem(e, "the table of weights", (size_t)m->n_weights * sizeof *impl->tensors);
     for (size_t i = 0; i < m->file->n_files; i++)
         buffer_describe(&impl->buffers[i], devices_cpu(impl->devs)->buft, 0, USAGE_WEIGHTS);
@@ -196,7 +210,7 @@ static struct tensor *tied(const struct model *m, const char *name, const struct
     for (int i = 0; i < m->arch->n_globals; i++) {
         struct tensor *t = m->weights[i];
 
-        if (t && t->buffer->buft == bt && strcmp(t->name, name) == 0)
+        if (t && t->buffer && t->buffer->buft == bt && strcmp(t->name, name) == 0)
             return t;
     }
     return NULL;
@@ -216,6 +230,40 @@ static enum status put_weight(struct model *m, int i, const struct gguf_tensor *
     t->buffer = &m->impl->buffers[gt->shard];
     m->impl->in_place[gt - m->file->tensors] = true;
     return ST_OK;
+}
+
+/* Rows of matrix i on several devices; whole, if one of them gets all or cannot compute with it. */
+static enum status put_rows(struct model *m, int i, const struct gguf_tensor *gt,
+                            const struct place *pl, struct err *e)
+{
+    const struct tensor *w = &m->impl->tensors[i];
+    struct row_share shares[DEVICES_MAX];
+    int n = placement_rows(m->placement, w->ne[1], shares);
+    bool split = n > 1 && w->ne[2] == 1;
+    enum status st = ST_OK;
+
+    for (int k = 0; k < n && split; k++)
+        split = can_use(shares[k].dev, w, USE_MATRIX);
+    if (!split)
+        return put_weight(m, i, gt, pl, e);
+    m->impl->first_part[i] = m->n_row_parts;
+    m->impl->n_parts[i] = n;
+    for (int k = 0; k < n && !st; k++) {
+        struct row_part *part = &m->impl->parts[m->n_row_parts++];
+
+        *part = (struct row_part){.t = *w, .from = gt, .first_row = shares[k].first};
+        part->t.ne[1] = shares[k].n;
+        tensor_set_name(&part->t, "%.50s/%d", w->name, k);
+        st = store_add(&m->impl->copies, shares[k].dev, shares[k].dev->buft, &part->t, e);
+    }
+    return st;
+}
+
+struct tensor *model_row_part(const struct model *m, const struct tensor *w, int i)
+{
+    ptrdiff_t k = w ? w - m->impl->tensors : 0;
+
+    return w && i < m->impl->n_parts[k] ? &m->impl->parts[m->impl->first_part[k] + i].t : NULL;
 }
 
 /* Enter one weight into its slot; the bytes are bound later. */
@@ -244,9 +292,9 @@ static enum status load_weight(struct model *m, const struct arch_tensor *at, ui
     st = find_place(m, at, il, t, &pl, e);
     if (st)
         return st;
-    m->weights[i] = arch_per_layer(at) ? NULL : tied(m, gt->name, pl.bt);
+    m->weights[i] = arch_per_layer(at) || pl.by_rows ? NULL : tied(m, gt->name, pl.bt);
     if (!m->weights[i]) {
-        st = put_weight(m, i, gt, &pl, e);
+        st = pl.by_rows ? put_rows(m, i, gt, &pl, e) : put_weight(m, i, gt, &pl, e);
         m->weights[i] = t;
     }
     if (st)
@@ -379,20 +427,21 @@ static enum status upload(struct tensor *t, size_t offs, const char *src, size_t
     return st;
 }
 
-/* Rows lie end to end in the file, and maybe apart in memory. */
-static enum status upload_tensor(struct tensor *t, const struct gguf_tensor *gt,
+/* All rows of t, from row `first` of gt on. They lie end to end in the file, and maybe apart in memory. */
+static enum status upload_tensor(struct tensor *t, const struct gguf_tensor *gt, int64_t first,
                                  const struct model_options *opt, struct err *e)
 {
     size_t n_row = tensor_row_bytes(t);
+    const char *data = (const char *)gt->data + (size_t)first * n_row;
     enum status st = ST_OK;
 
     if (tensor_contiguous(t))
-        return upload(t, 0, gt->data, gt->n_bytes, opt, e);
+        return upload(t, 0, data, n_row * (size_t)tensor_rows(t), opt, e);
     for (int64_t r = 0; r < tensor_rows(t) && !st; r++) {
         int64_t i1 = r % t->ne[1], i2 = r / t->ne[1] % t->ne[2], i3 = r / t->ne[1] / t->ne[2];
         size_t offs = (size_t)i1 * t->nb[1] + (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
 
-        st = upload(t, offs, (const char *)gt->data + (size_t)r * n_row, n_row, opt, e);
+        st = upload(t, offs, data + (size_t)r * n_row, n_row, opt, e);
     }
     return st;
 }
@@ -407,8 +456,16 @@ static enum status bind_copies(struct model *m, const struct model_options *opt,
     for (int i = 0; i < m->n_weights && !st && !opt->dry; i++) {
         if (!m->impl->from[i])
             continue;
-        st = upload_tensor(&m->impl->tensors[i], m->impl->from[i], opt, e);
+        st = upload_tensor(&m->impl->tensors[i], m->impl->from[i], 0, opt, e);
         n_done += m->impl->from[i]->n_bytes;
+        if (!st && opt->progress)
+            opt->progress(opt->progress_ctx, (double)n_done / (double)n_all);
+    }
+    for (int i = 0; i < m->n_row_parts && !st && !opt->dry; i++) {
+        struct row_part *part = &m->impl->parts[i];
+
+        st = upload_tensor(&part->t, part->from, part->first_row, opt, e);
+        n_done += tensor_bytes(&part->t);
         if (!st && opt->progress)
             opt->progress(opt->progress_ctx, (double)n_done / (double)n_all);
     }
@@ -502,7 +559,7 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
     if (!st)
         st = placement_new(&m->placement, opt->devs, &m->hp, opt->place ? opt->place : &on_cpu, e);
     if (!st)
-        st = alloc_tables(m, e);
+        st = alloc_tables(m, opt, e);
     if (!st)
         st = load_weights(m, e);
     if (!st)
@@ -545,6 +602,9 @@ void model_free(struct model *m)
         mem_free(m->impl->used);
         mem_free(m->impl->in_place);
         mem_free(m->impl->from);
+        mem_free(m->impl->parts);
+        mem_free(m->impl->first_part);
+        mem_free(m->impl->n_parts);
         store_release(&m->impl->copies);
         mem_free(m->impl);
     }

@@ -24,6 +24,7 @@ struct model {
     struct hparams hp;
     struct tensor **weights;  /* the structs of pointers of arch.h; NULL = optional and absent */
     int n_weights;            /* entries of weights */
+    int n_row_parts;          /* tensors that hold rows of a split matrix */
     struct placement *placement; /* owned; where layers and weights are */
     uint64_t n_weight_bytes;  /* bytes of the weights that are used */
     uint64_t n_params;        /* elements of the weights that are used */
@@ -35,6 +36,13 @@ struct model_memory {
     uint64_t n_mapped, n_copied;
 };
 struct model_memory model_memory(const struct model *m, const struct device *dev);
+
+/*
+ * A matrix whose rows are split over devices (-sm row) is several tensors: part i holds the rows behind those of
+ * part i - 1. NULL beyond the last, and for weights that are whole. The matrix itself, which has shape and name
+ * alone, may not be computed with.
+ */
+struct tensor *model_row_part(const struct model *m, const struct tensor *w, int i);
 
 struct model_options {
     const struct devices *devs;   /* must outlive the model */

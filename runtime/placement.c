@@ -57,17 +57,21 @@ static enum status check_shares(const struct placement_options *o, struct err *e
 
 /* ---- layers ---- */
 
-/* How much of the layers accelerator g gets, in any unit. */
-static double share(const struct placement *p, int g)
+/* How much of what is spread accelerator g gets, in any unit. */
+static double spread_share(const struct placement *p, int g)
 {
     const struct device *d = p->gpu[g];
     struct device_memory m = device_memory(d);
 
-    if (p->opt.split == SPLIT_NONE)
-        return g == p->opt.main_gpu;
     if (p->opt.n_tensor_split)
         return g < p->opt.n_tensor_split ? (double)p->opt.tensor_split[g] : 0;
     return m.n_total ? (double)m.n_free : 1;
+}
+
+/* How much of the layers. */
+static double share(const struct placement *p, int g)
+{
+    return p->opt.split == SPLIT_LAYER ? spread_share(p, g) : g == p->opt.main_gpu;
 }
 
 /*
@@ -186,7 +190,32 @@ enum status placement_weight(struct placement *p, const struct arch_tensor *at, 
              !(at->use == USE_EXPERTS && (p->opt.cpu_moe || (int64_t)il < p->opt.n_cpu_moe)))
         d = p->layer[il];
     *out = (struct place){.dev = d, .bt = d->buft};
+    out->by_rows =
+        p->opt.split == SPLIT_ROW && p->n_gpu > 1 && d->kind == DEVICE_GPU && at->use == USE_MATRIX;
     return ST_OK;
+}
+
+int placement_rows(const struct placement *p, int64_t n_rows, struct row_share out[DEVICES_MAX])
+{
+    double sum = 0, reached = 0;
+    int64_t first = 0;
+    int n = 0;
+
+    for (int g = 0; g < p->n_gpu; g++)
+        sum += spread_share(p, g);
+    for (int k = 1; k <= p->n_gpu; k++) {
+        int g = (p->opt.main_gpu + k) % p->n_gpu; /* ends with main_gpu */
+        int64_t end;
+
+        reached += spread_share(p, g);
+        end = (int64_t)((double)n_rows * (reached / sum) / ROW_GRANULE + 0.5) * ROW_GRANULE;
+        if (end > n_rows || k == p->n_gpu)
+            end = n_rows;
+        if (end > first)
+            out[n++] = (struct row_share){.dev = p->gpu[g], .first = first, .n = end - first};
+        first = end > first ? end : first;
+    }
+    return n;
 }
 
 enum status placement_done(struct placement *p, struct err *e)

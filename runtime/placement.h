@@ -24,6 +24,7 @@ struct hparams;
 enum split_mode {
     SPLIT_LAYER, /* layers are spread over the accelerators */
     SPLIT_NONE,  /* all on one of them, main_gpu */
+    SPLIT_ROW,   /* likewise, but the rows of matrices are spread over all */
 };
 
 /* Weights whose name matches go to memory bt, whatever their layer's device (-ot). */
@@ -69,7 +70,21 @@ struct place {
     const struct device *dev; /* whose memory it is */
     const struct buft *bt;
     bool by_rule; /* the user named this memory */
+    bool by_rows; /* a matrix of a layer whose rows are spread: placement_rows */
 };
+
+#define ROW_GRANULE 64 /* rows; shares of a matrix are multiples of it, but for its end */
+
+/*
+ * Spread n_rows rows of a matrix over the accelerators by their shares: out[k] for each that gets some, in the
+ * order of the rows, main_gpu's last (its part is computed last, so that the whole is put together there).
+ * Returns how many.
+ */
+struct row_share {
+    const struct device *dev;
+    int64_t first, n;
+};
+int placement_rows(const struct placement *p, int64_t n_rows, struct row_share out[DEVICES_MAX]);
 /* The memory for a weight; counts for the coverage of the rules. Fails only where a rule's match does. */
 enum status placement_weight(struct placement *p, const struct arch_tensor *at, uint32_t il, const char *name,
                              struct place *out, struct err *e);

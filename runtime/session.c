@@ -233,16 +233,16 @@ static enum status size_graph(struct session *s, struct ready *r, struct err *e)
 {
     struct reuse_facts f = facts_of(s, s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
     enum status st = graph_init(&r->g, 1, e);
-    int n;
+    int n, n_others;
 
     if (st)
         return st;
     build_graph(s, r, &f, NULL);
     n = r->g.pool.wanted;
     graph_release(&r->g);
-    if (n < s->m->n_weights +
-                4 * (int)s->kv.n_layer) /* as much room for tensors that are not its own */
-        n = s->m->n_weights + 4 * (int)s->kv.n_layer;
+    n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
+    if (n < n_others) /* as much room for tensors that are not its own */
+        n = n_others;
     return graph_init(&r->g, n, e);
 }
 

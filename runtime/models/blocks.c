@@ -44,10 +44,24 @@ struct tensor *block_norm(struct build *b, enum norm_kind kind, struct tensor *x
     return bias ? op_add(b->g, x, bias) : x;
 }
 
+struct tensor *block_product(struct build *b, struct tensor *w, struct tensor *x)
+{
+    struct tensor *y = NULL, *part;
+
+    if (!model_row_part(b->m, w, 0))
+        return op_mul_mat(b->g, w, x);
+    for (int i = 0; (part = model_row_part(b->m, w, i)); i++) {
+        struct tensor *rows = op_mul_mat(b->g, part, x);
+
+        y = y ? op_concat(b->g, y, rows) : rows;
+    }
+    return y;
+}
+
 struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias,
                             struct tensor *x)
 {
-    struct tensor *y = op_mul_mat(b->g, w, x);
+    struct tensor *y = block_product(b, w, x);
 
     return bias ? op_add(b->g, y, bias) : y;
 }

@@ -73,6 +73,8 @@ struct tensor *block_norm(struct build *b, enum norm_kind kind, struct tensor *x
                           struct tensor *bias);
 
 /* w x + bias: x [n, ...] -> [m, ...]. */
+/* w x, also where the rows of w are on several devices: each computes its own, and they are put together. */
+struct tensor *block_product(struct build *b, struct tensor *w, struct tensor *x);
 struct tensor *block_linear(struct build *b, struct tensor *w, struct tensor *bias, struct tensor *x);
 
 /*

@@ -113,6 +113,6 @@ struct tensor *block_experts(struct build *b, const struct block_experts *w,
     shared = block_ffn(b, &w->shared, kind->act, x, il);
     if (w->shared_gate)
         shared = op_mul(b->g, shared,
-                        op_unary(b->g, op_mul_mat(b->g, w->shared_gate, x), UNARY_SIGMOID));
+                        op_unary(b->g, block_product(b, w->shared_gate, x), UNARY_SIGMOID));
     return named(op_add(b->g, y, named(shared, "ffn_shexp-%u", il)), "ffn_out-%u", il);
 }

@@ -30,12 +30,13 @@ static void build(struct build *b)
 {
     const struct hparams *hp = &b->m->hp;
 
-    decoder_build(b, &(struct decoder){.embd_scale = hp->embd_scale,
-                                       .residual_scale = hp->residual_scale,
-                                       .logit_scale = hp->logit_scale != 0 ? 1 / hp->logit_scale : 0,
-                                       .attn_scale = hp->attn_scale,
-                                       .experts.norm = true,
-                                       .no_rope_step = hp->rope_finetuned ? 0 : 1});
+    decoder_build(b,
+                  &(struct decoder){.embd_scale = hp->embd_scale,
+                                    .residual_scale = hp->residual_scale,
+                                    .logit_scale = hp->logit_scale != 0 ? 1 / hp->logit_scale : 0,
+                                    .attn_scale = hp->attn_scale,
+                                    .experts.norm = true,
+                                    .no_rope_step = hp->rope_finetuned ? 0 : 1});
 }
 
 const struct arch arch_granitehybrid = {

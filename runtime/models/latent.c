@@ -30,14 +30,14 @@ static struct tensor *queries(struct build *b, const struct block_latent *w,
     struct tensor *q, *plain, *turned;
 
     if (w->q_a) {
-        q = block_norm(b, NORM_RMS, op_mul_mat(b->g, w->q_a, x), w->q_a_norm, NULL);
-        q = op_mul_mat(b->g, w->q_b, named(q, "q_latent-%u", il));
+        q = block_norm(b, NORM_RMS, block_product(b, w->q_a, x), w->q_a_norm, NULL);
+        q = block_product(b, w->q_b, named(q, "q_latent-%u", il));
     } else {
-        q = op_mul_mat(b->g, w->q, x);
+        q = block_product(b, w->q, x);
     }
     named(q, "Qproj-%u", il);
     plain = swapped(b, part(b, q, n_head, 0, n_nope));
-    plain = named(op_mul_mat(b->g, w->k_b, plain), "q_absorbed-%u", il);
+    plain = named(block_product(b, w->k_b, plain), "q_absorbed-%u", il);
     turned = rotated(b, in, part(b, q, n_head, n_nope, hp->n_rot));
     return named(op_concat(b->g, swapped(b, plain), turned), "Qcur-%u", il);
 }
@@ -48,7 +48,7 @@ static struct tensor *stored(struct build *b, const struct block_latent *w,
 {
     const struct hparams *hp = &b->m->hp;
     int64_t n_lora = hp->latent.n_kv_lora, ne[2] = {n_lora + hp->n_rot, b->f->n_tokens};
-    struct tensor *kv = named(op_mul_mat(b->g, w->kv_a, x), "kv_latent-%u", il), *c, *k;
+    struct tensor *kv = named(block_product(b, w->kv_a, x), "kv_latent-%u", il), *c, *k;
 
     c = block_norm(b, NORM_RMS, part(b, kv, 1, 0, n_lora), w->kv_a_norm, NULL);
     k = rotated(b, in, part(b, kv, 1, n_lora, hp->n_rot));
@@ -76,10 +76,10 @@ struct tensor *block_latent(struct build *b, const struct block_latent *w,
 
     y = block_attend(b, in, q, cached(b, in, cache, hp->n_embd_head_k),
                      cached(b, in, cache, hp->n_embd_head_v), NULL);
-    y = op_mul_mat(b->g, w->v_b, swapped(b, named(y, "kqv_latent-%u", il)));
+    y = block_product(b, w->v_b, swapped(b, named(y, "kqv_latent-%u", il)));
     y = op_cont(b->g, swapped(b, named(y, "kqv-%u", il)));
     y = named(op_reshape(b->g, y, 2, ne), "kqv_out-%u", il);
-    return named(op_mul_mat(b->g, w->o, y), "attn_out-%u", il);
+    return named(block_product(b, w->o, y), "attn_out-%u", il);
 }
 
 void block_latent_store(struct build *b, const struct block_latent *w,

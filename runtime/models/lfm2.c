@@ -8,8 +8,7 @@
 
 /* The norm before the output has the name of one of the embeddings. */
 #define ROWS_LFM2                                                                                  \
-    ROW_TOKENS,                                                                                    \
-        {"token_embd_norm.weight", DG(output_norm), {D_EMBD}, USE_VECTOR, PLACE_OUTPUT},           \
+    ROW_TOKENS, {"token_embd_norm.weight", DG(output_norm), {D_EMBD}, USE_VECTOR, PLACE_OUTPUT},   \
         ROW_OUTPUT_OR_TIED, ROW_NORM("attn_norm", attn_norm, D_EMBD),                              \
         ROWS_QKV_OF(ATTENTION_LAYERS),                                                             \
         ROW_NORM_OF("attn_q_norm", attn.q_norm, D_HEAD_K, ATTENTION_LAYERS),                       \

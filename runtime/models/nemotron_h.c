@@ -10,7 +10,8 @@
 #define ROWS_NEMOTRON_H                                                                            \
     ROW_TOKENS, ROW_OUTPUT_NORM, ROW_OUTPUT_OR_TIED, ROW_NORM("attn_norm", attn_norm, D_EMBD),     \
         ROWS_QKV_OF(ATTENTION_LAYERS), ROWS_MAMBA2(RECURRENT_LAYERS, false),                       \
-        ROW_DENSE("ffn_up", ffn.up, D_EMBD, D_FF), ROW_BIAS_OF("ffn_up", ffn.up_b, D_FF, DENSE_LAYERS),  \
+        ROW_DENSE("ffn_up", ffn.up, D_EMBD, D_FF),                                                 \
+        ROW_BIAS_OF("ffn_up", ffn.up_b, D_FF, DENSE_LAYERS),                                       \
         ROW_DENSE("ffn_down", ffn.down, D_FF, D_EMBD),                                             \
         ROW_BIAS_OF("ffn_down", ffn.down_b, D_EMBD, DENSE_LAYERS)
 

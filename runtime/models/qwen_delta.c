@@ -16,7 +16,6 @@ enum status qwen_delta_keys(struct hparams *hp, const struct gguf *g, const char
 
 void qwen_delta_build(struct build *b)
 {
-    decoder_build(b, &(struct decoder){.attn_scale = b->m->hp.attn_scale,
-                                       .gated = true,
-                                       .experts.norm = true});
+    decoder_build(b, &(struct decoder){
+                         .attn_scale = b->m->hp.attn_scale, .gated = true, .experts.norm = true});
 }

@@ -87,11 +87,11 @@ static struct tensor *mamba(struct build *b, const struct block_recurrent *w, st
 {
     const struct hparams_ssm *s = &b->m->hp.ssm;
     int64_t n = s->n_inner, n_state = s->n_state;
-    struct tensor *xz = named(op_mul_mat(b->g, w->in, x), "ssm_in-%u", il), *dbc, *dt, *y;
+    struct tensor *xz = named(block_product(b, w->in, x), "ssm_in-%u", il), *dbc, *dt, *y;
     struct ssm_scan scan = {.a = w->a};
 
     x = silu(b, convolved(b, w, columns(b, xz, 0, n), il));
-    dbc = named(op_mul_mat(b->g, w->x, x), "ssm_x-%u", il);
+    dbc = named(block_product(b, w->x, x), "ssm_x-%u", il);
     dt = maybe_norm(b, columns(b, dbc, 0, s->n_rank), w->dt_norm);
     dt = op_unary(b->g, block_linear(b, w->dt, w->dt_b, dt), UNARY_SOFTPLUS);
     scan.x = heads(b, x, 0, 1, n);
@@ -100,7 +100,7 @@ static struct tensor *mamba(struct build *b, const struct block_recurrent *w, st
     scan.c = maybe_norm(b, heads(b, dbc, s->n_rank + n_state, n_state, 1), w->c_norm);
     y = op_add(b->g, op_mul(b->g, x, w->d), scanned(b, &scan, il));
     y = op_glu(b->g, columns(b, xz, n, n), y, GLU_SWIGLU);
-    return op_mul_mat(b->g, w->out, named(y, "ssm_y-%u", il));
+    return block_product(b, w->out, named(y, "ssm_y-%u", il));
 }
 
 static struct tensor *mamba2(struct build *b, const struct block_recurrent *w, struct tensor *x,
@@ -108,7 +108,7 @@ static struct tensor *mamba2(struct build *b, const struct block_recurrent *w, s
 {
     const struct hparams_ssm *s = &b->m->hp.ssm;
     int64_t n = s->n_inner, n_state = s->n_state, n_group = s->n_group, n_bc = n_group * n_state;
-    struct tensor *all = named(op_mul_mat(b->g, w->in, x), "ssm_in-%u", il), *dt, *y;
+    struct tensor *all = named(block_product(b, w->in, x), "ssm_in-%u", il), *dt, *y;
     struct ssm_scan scan = {.a = w->a};
 
     x = silu(b, convolved(b, w, columns(b, all, n, s->n_conv), il));
@@ -124,18 +124,18 @@ static struct tensor *mamba2(struct build *b, const struct block_recurrent *w, s
         y = block_norm(b, NORM_RMS, heads(b, y, 0, n / n_group, n_group), NULL, NULL);
         y = rows(b, op_mul(b->g, y, w->norm), n);
     }
-    return op_mul_mat(b->g, w->out, named(y, "ssm_y-%u", il));
+    return block_product(b, w->out, named(y, "ssm_y-%u", il));
 }
 
 static struct tensor *shortconv(struct build *b, const struct block_recurrent *w, struct tensor *x,
                                 uint32_t il)
 {
     int64_t n = b->m->hp.n_embd;
-    struct tensor *bcx = named(op_mul_mat(b->g, w->in, x), "shortconv_in-%u", il), *y;
+    struct tensor *bcx = named(block_product(b, w->in, x), "shortconv_in-%u", il), *y;
 
     y = op_mul(b->g, columns(b, bcx, 0, n), columns(b, bcx, 2 * n, n));
     y = op_mul(b->g, convolved(b, w, y, il), columns(b, bcx, n, n));
-    return op_mul_mat(b->g, w->out, y);
+    return block_product(b, w->out, y);
 }
 
 /* Rows of length 1, times s. */
@@ -153,14 +153,14 @@ static void rates(struct build *b, const struct block_recurrent *w, struct tenso
     int64_t each = s->n_rank / s->n_group; /* heads of values to one of keys */
 
     if (w->ba) {
-        x = op_mul_mat(b->g, w->ba, x);
+        x = block_product(b, w->ba, x);
         d->beta = op_cont(b->g, spaced(b, x, 0, each, s->n_group, 2 * each));
         d->decay = op_cont(b->g, spaced(b, x, each, each, s->n_group, 2 * each));
         d->beta = rows(b, d->beta, s->n_rank);
         d->decay = rows(b, d->decay, s->n_rank);
     } else {
-        d->beta = op_mul_mat(b->g, w->beta, x);
-        d->decay = op_mul_mat(b->g, w->alpha, x);
+        d->beta = block_product(b, w->beta, x);
+        d->decay = block_product(b, w->alpha, x);
     }
     d->beta = op_unary(b->g, d->beta, UNARY_SIGMOID);
     d->decay = op_unary(b->g, op_add(b->g, d->decay, w->dt_b), UNARY_SOFTPLUS);
@@ -172,8 +172,8 @@ static struct tensor *delta(struct build *b, const struct block_recurrent *w, st
 {
     const struct hparams_ssm *s = &b->m->hp.ssm;
     int64_t n = s->n_state, n_keys = n * s->n_group;
-    struct tensor *qkv = named(op_mul_mat(b->g, w->in, x), "delta_qkv-%u", il);
-    struct tensor *gate = named(op_mul_mat(b->g, w->gate, x), "delta_gate-%u", il), *y;
+    struct tensor *qkv = named(block_product(b, w->in, x), "delta_qkv-%u", il);
+    struct tensor *gate = named(block_product(b, w->gate, x), "delta_gate-%u", il), *y;
     struct delta_net d = {.tiled = s->kind == SSM_DELTA_TILED,
                           .state = &b->state->ssm[il],
                           .from = input_state_from(b->in, b->g)};
@@ -189,7 +189,7 @@ static struct tensor *delta(struct build *b, const struct block_recurrent *w, st
                s->n_inner);
     y = block_norm(b, NORM_RMS, heads(b, y, 0, n, s->n_rank), w->norm, NULL);
     y = op_glu(b->g, gate, rows(b, y, s->n_inner), GLU_SWIGLU);
-    return op_mul_mat(b->g, w->out, named(y, "delta_y-%u", il));
+    return block_product(b, w->out, named(y, "delta_y-%u", il));
 }
 
 struct tensor *block_recurrent(struct build *b, const struct block_recurrent *w, struct tensor *x,
@@ -197,9 +197,8 @@ struct tensor *block_recurrent(struct build *b, const struct block_recurrent *w,
 {
     static struct tensor *(*const blocks[])(struct build *, const struct block_recurrent *,
                                             struct tensor *, uint32_t) = {
-        [SSM_MAMBA] = mamba,         [SSM_MAMBA2] = mamba2,
-        [SSM_SHORTCONV] = shortconv, [SSM_DELTA] = delta,
-        [SSM_DELTA_TILED] = delta,
+        [SSM_MAMBA] = mamba, [SSM_MAMBA2] = mamba2,     [SSM_SHORTCONV] = shortconv,
+        [SSM_DELTA] = delta, [SSM_DELTA_TILED] = delta,
     };
 
     return named(blocks[b->m->hp.ssm.kind](b, w, x, il), "recurrent_out-%u", il);

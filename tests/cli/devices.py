@@ -28,7 +28,8 @@ matrix += [["--sim", "1", "-ot", f"{k}.*=CPU"] for k in KINDS]
 matrix += [["--sim", "2", "-ot", f"{k}.*=SIM1_ROWS,.*=SIM0"] for k in KINDS]
 matrix += [["--sim", "2", *a] for a in (
     ["-nkvo"], ["-nkvo", "-ngl", "2"], ["-ts", "1,3"], ["-ts", "0,1"], ["-ts", "1"], ["-sm", "none"],
-    ["-sm", "none", "-mg", "1"], ["-ub", "1"], ["-ub", "8"], ["-ub", "3", "-ngl", "3"], ["--no-reuse"],
+    ["-sm", "none", "-mg", "1"], ["-sm", "row"], ["-sm", "row", "-mg", "1", "-ts", "3,1"], ["-sm", "row", "-ts", "0,1"],
+    ["-sm", "row", "-ngl", "2", "-ub", "7"], ["-sm", "row", "-fa", "off", "-nkvo"], ["-ub", "1"], ["-ub", "8"], ["-ub", "3", "-ngl", "3"], ["--no-reuse"],
     ["-fa", "off"], ["-fa", "off", "-ngl", "2"], ["-ctk", "q8_0", "-ctv", "q8_0"], ["--no-mmap"], ["-t", "1"],
     ["--check-reuse", "-ngl", "3"])]
 for args in matrix:
@@ -123,7 +124,7 @@ if os.path.exists(moe):
     base = ("logits", "-m", moe, "--ids", "1,5,9,60,3,3,77,12")
     ref = run(*base)
     check("logits of a mixture of experts", ref.returncode == 0 and len(ref.stdout) > 100, ref.stderr)
-    for args in (["-cmoe"], ["-ncmoe", "1"], ["-ngl", "1"], ["-ot", "exps=SIM1"], ["-nkvo"], ["-ub", "3"]):
+    for args in (["-cmoe"], ["-sm", "row"], ["-ncmoe", "1"], ["-ngl", "1"], ["-ot", "exps=SIM1"], ["-nkvo"], ["-ub", "3"]):
         r = run(*base, "--sim", "2", *args)
         check(f"experts {args}", r.stdout == ref.stdout and r.returncode == 0, r.stderr)
     # auto: experts go before layers do
@@ -133,4 +134,20 @@ if os.path.exists(moe):
     all_less = [i for i, s in enumerate(said) if s.startswith("all 3") and "experts" in s]
     some = [i for i, s in enumerate(said) if " of 3 layers fit" in s]
     check("experts before layers", some and all_less and all_with and max(some) < min(all_less) < max(all_less) < min(all_with), said)
+
+# ---- every architecture ----
+archs = os.path.join(source, "..", "shared", "oracles", "archs")
+archs = archs if os.path.isdir(archs) else os.path.join(source, "tests", "data", "archs")
+ids = ",".join(open(os.path.join(archs, "ids.txt")).read().split())
+n = 0
+for name in sorted(os.listdir(archs)):
+    base = ("logits", "-m", os.path.join(archs, name), "--ids", ids, "-o", "-")
+    ref = run(*base) if name.endswith(".gguf") else None
+    if not ref or ref.returncode == 3:  # not supported
+        continue
+    for args in (["--sim", "2"], ["--sim", "2", "-nkvo"], ["--sim", "2", "-sm", "row"], ["--sim", "3", "-sm", "row", "-ts", "1,2,3", "-mg", "1", "-ub", "7"]):
+        r = run(*base, *args)
+        check(f"{name} {args}", r.returncode == 0 and r.stdout == ref.stdout, r.stderr)
+    n += 1
+check("there are architectures", n >= 5, n)
 finish()

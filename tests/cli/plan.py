@@ -69,7 +69,7 @@ CASES = [["--sim", "1", "-ngl", str(n)] for n in range(6)] + [
     [], ["--sim", "2"], ["--sim", "3", "-ts", "1,2,3"], ["--sim", "2", "-nkvo"], ["--sim", "1", "-ot", "ffn_.*=CPU"],
     ["--sim", "2", "-ot", "attn.*=SIM1_ROWS", "-ngl", "0"], ["--sim", "1", "-ub", "8"], ["--sim", "1", "-ub", "1"], ["--sim", "2", "-c", "256"],
     ["-c", "4096"], ["--sim", "1", "-fa", "off"], ["-fa", "off", "-ub", "64"], ["-t", "1"], ["--sim", "1", "-ctk", "q8_0", "-ctv", "q8_0"],
-    ["--sim", "2", "-sm", "none", "-mg", "1"], ["--sim", "1", "-ctk", "f32", "-ctv", "bf16", "-b", "100"]]
+    ["--sim", "2", "-sm", "none", "-mg", "1"], ["--sim", "3", "-sm", "row"], ["--sim", "2", "-sm", "row", "-ts", "1,4", "-ngl", "3"], ["--sim", "1", "-ctk", "f32", "-ctv", "bf16", "-b", "100"]]
 for args in CASES:
     j = plan(*args)
     r = run("--raw", "-p", TEXT, "-n", "32", "--temp", "0", "--stats", *args)
@@ -99,6 +99,10 @@ moved = [j["devices"][0]["weights_bytes"] for j in ranges]
 check("more layers, more bytes", moved == sorted(moved) and len(set(moved)) == 6, moved)
 check("all on one, asked in two ways", run("plan", "--json", "--sim", "2", "-sm", "none", "-mg", "0").stdout
       == run("plan", "--json", "--sim", "2", "-ts", "1,0").stdout)
+
+j = plan("--sim", "2", "-sm", "row", "-ts", "3,1")
+share = [d["weights_bytes"] for d in j["devices"][:2]]
+check("rows are shared", 0.6 < share[0] / sum(share) < 0.9 and list(j["layers"]) == ["SIM0"], j["devices"], j["layers"])
 
 # ---- other forms ----
 dot = run("plan", "--dot", "--sim", "2").stdout.decode()
@@ -132,7 +136,7 @@ for args, words in (
     check_error(f"{args}", run("plan", *args), 2, *words)
 
 # ---- too small: the plan is shown, and the exit code says that a run would fail ----
-r = run("plan", "--json", "--device-memory", "sim0=2MiB")
+r = run("plan", "--json", "--device-memory", "sim0=2MiB", "-ngl", "all")
 check("too small", r.returncode == 4 and not validate(json.loads(r.stdout), schema) and b"not enough memory on 'SIM0'" in r.stderr, r.stderr)
 
 # ---- 400 billion parameters: a file of full length without a byte of data ----
