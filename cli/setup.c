@@ -144,7 +144,7 @@ enum status setup_model(struct setup *s, struct session_options *so, struct err 
     enum status st = placement_from_options(&po, &rules, s->c->opt, &s->devs, e);
 
     if (!st && po.n_gpu_layers == PLACE_AUTO)
-        st = fit_placement(&po, s->file, &s->devs, so, e);
+        st = fit_placement(&po, rules.shares, s->file, &s->devs, so, e);
     if (st) {
         place_rules_release(&rules);
         return st;

@@ -10,6 +10,8 @@
 
 struct fit {
     struct placement_options po;
+    float *shares; /* [n_gpu] */
+    int n_gpu;
     struct gguf *file;
     const struct devices *devs;
     struct session_options so;
@@ -83,13 +85,11 @@ static enum status fit_layers(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_l
                               struct err *e)
 {
     int32_t lo = 0, hi = (int32_t)f->n_layer;
-    enum status st;
-    bool fits;
 
     while (lo < hi) {
         int32_t mid = hi - (hi - lo) / 2;
-
-        st = try(f, mid, n_cpu_moe, &fits, e);
+        bool fits;
+        enum status st = try(f, mid, n_cpu_moe, &fits, e);
 
         if (st)
             return st;
@@ -99,11 +99,42 @@ static enum status fit_layers(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_l
             hi = mid - 1;
     }
     *n_gpu_layers = lo;
-    if (lo)
-        return ST_OK;
-    st = try(f, 0, n_cpu_moe, &fits, e);
-    f->so.exec.no_op_offload |= !fits;
-    return st;
+    return ST_OK;
+}
+
+/* Fill one accelerator after the other, from the last. */
+static enum status fill_devices(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_layers,
+                                struct err *e)
+{
+    int32_t n_all = (int32_t)f->n_layer + 1, total = 0;
+
+    f->po.tensor_split = f->shares;
+    f->po.n_tensor_split = f->n_gpu;
+    for (int g = f->n_gpu - 1; g >= 0; g--) {
+        int32_t lo = 0, hi = n_all - total;
+
+        while (lo < hi) {
+            int32_t mid = hi - (hi - lo) / 2;
+            enum status st;
+            bool fits;
+
+            f->shares[g] = (float)mid;
+            st = try(f, total + mid, n_cpu_moe, &fits, e);
+            if (st)
+                return st;
+            if (fits)
+                lo = mid;
+            else
+                hi = mid - 1;
+        }
+        f->shares[g] = (float)lo;
+        total += lo;
+    }
+    *n_gpu_layers = total;
+    if (!total)
+        f->po.tensor_split = NULL;
+    f->po.n_tensor_split = total ? f->n_gpu : 0;
+    return ST_OK;
 }
 
 static void tell(const struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe)
@@ -125,14 +156,16 @@ static void tell(const struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe)
     text_release(&on);
 }
 
-enum status fit_placement(struct placement_options *po, struct gguf *file,
+enum status fit_placement(struct placement_options *po, float *shares, struct gguf *file,
                           const struct devices *devs, struct session_options *so, struct err *e)
 {
-    struct fit f = {.po = *po, .file = file, .devs = devs, .so = *so};
+    struct fit f = {.po = *po, .shares = shares, .file = file, .devs = devs, .so = *so};
     int32_t n_gpu_layers = PLACE_ALL, n_cpu_moe = po->n_cpu_moe;
     bool fits;
     enum status st;
 
+    for (int i = 0; i < devs->n; i++)
+        f.n_gpu += devs->dev[i]->kind == DEVICE_GPU;
     f.so.exec = (struct exec_options){.dry = true, .no_op_offload = so->exec.no_op_offload};
     st = try(&f, n_gpu_layers, n_cpu_moe, &fits, e);
     if (!st && !fits && f.experts && !po->cpu_moe && !n_cpu_moe) {
@@ -140,10 +173,19 @@ enum status fit_placement(struct placement_options *po, struct gguf *file,
         fits = n_cpu_moe <= (int32_t)f.n_layer;
         n_cpu_moe = fits ? n_cpu_moe : (int32_t)f.n_layer;
     }
-    if (!st && !fits)
-        st = fit_layers(&f, n_cpu_moe, &n_gpu_layers, e);
+    if (!st && !fits) {
+        bool spread = po->split == SPLIT_LAYER && !po->n_tensor_split;
+
+        st = (spread ? fill_devices : fit_layers)(&f, n_cpu_moe, &n_gpu_layers, e);
+        if (!st && !n_gpu_layers) {
+            st = try(&f, 0, n_cpu_moe, &fits, e);
+            f.so.exec.no_op_offload |= !fits;
+        }
+    }
     if (st)
         return st;
+    po->tensor_split = f.po.tensor_split;
+    po->n_tensor_split = f.po.n_tensor_split;
     so->exec.no_op_offload = f.so.exec.no_op_offload;
     po->n_gpu_layers = n_gpu_layers;
     po->n_cpu_moe = n_cpu_moe;

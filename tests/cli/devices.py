@@ -104,6 +104,8 @@ def layers(*args):
     return len(j["layers"].get("SIM0", []))
 
 
+one = json.loads(run("plan", "--json", "--sim", "7MiB,7MiB").stdout)
+check("the second device has as many as one alone", len(one["layers"]["SIM1"]) == layers("--sim", "7MiB") and len(one["layers"]["SIM0"]) >= 1, one["layers"])
 got = [layers("--sim", f"{kib}KiB") for kib in range(1000, 11000, 250)]
 check("more memory, more layers", got == sorted(got) and set(got) == set(range(N_LAYER + 2)), got)
 for size, words in (("16GiB", b"all 5 layers go to SIM0"), ("7MiB", b"2 of 5 layers fit into SIM0"), ("1MiB", b"0 of 5 layers fit into SIM0")):
