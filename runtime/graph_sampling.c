@@ -85,6 +85,16 @@ static struct tensor *choose(struct build *b, const struct graph_sampling *gs, s
     return op_reshape(b->g, op_argmax(b->g, x), 2, (int64_t[]){1, b->f->n_outputs});
 }
 
+/*
+ * The bits live to the end: they go before all other inputs. Between them, they would split the room that
+ * these leave, and the memory of a graph would go up and down with the length of the cache.
+ */
+void graph_sampling_begin(struct build *b, const struct graph_sampling *gs)
+{
+    if (graph_sampling_on(gs) && gs->allowed && b->f->n_outputs)
+        graph_order(b->g, input_allowed(b));
+}
+
 void graph_sampling_build(struct build *b, const struct graph_sampling *gs,
                           struct sampled_nodes *out)
 {

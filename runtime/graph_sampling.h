@@ -53,7 +53,9 @@ struct sampled_nodes {
 
 #define GRAPH_SAMPLING_NODES 12 /* tensors that it adds to a graph, at most */
 
-/* Behind the build of the model: let the samplers follow b->logits, if there are logits. */
+/* Before the build of the model. */
+void graph_sampling_begin(struct build *b, const struct graph_sampling *gs);
+/* Behind it: let the samplers follow b->logits, if there are logits. */
 void graph_sampling_build(struct build *b, const struct graph_sampling *gs,
                           struct sampled_nodes *out);
 

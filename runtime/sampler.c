@@ -506,7 +506,6 @@ static enum status begin_chosen(struct sampler *s, const int32_t *ids, const flo
     }
     if (!l->n)
         return none_left(s, e);
-    l->by_id = false;
     sample_changed(l, true);
     return ST_OK;
 }

@@ -190,6 +190,7 @@ static enum status build_graph(const struct session *s, struct ready *r,
     r->in.n = 0;
     r->facts = *f;
     graph_reset(&r->g);
+    graph_sampling_begin(&b, &s->sampling);
     s->m->arch->build(&b);
     graph_sampling_build(&b, &s->sampling, &r->sampled);
     r->logits = b.logits;
@@ -414,8 +415,10 @@ enum status session_set_sampling(struct session *s, const struct graph_sampling 
     if (!st)
         st = reserve(s, &trial, e);
     ready_release(&trial);
-    if (st)
+    if (st) {
         s->sampling = old;
+        s->cur.valid = false; /* its memory may be gone */
+    }
     return st;
 }
 

@@ -77,7 +77,7 @@ const float *session_logits(const struct session *s);
 /*
  * From now on let these samplers follow the logits in the graph (graph_sampling.h). The next step builds a graph,
  * for the reason "samplers", when anything but the bits of `allowed` and `logits` differs from what was set before.
- * Reserves the memory for it. On failure (ST_USAGE, ST_NOMEM) everything is as it was.
+ * Reserves the memory for it. On failure (ST_USAGE, ST_NOMEM) the samplers are what they were.
  */
 enum status session_set_sampling(struct session *s, const struct graph_sampling *gs, struct err *e);
 /*
