@@ -71,7 +71,7 @@ static struct tensor *sum_of_squares(struct build *b)
     struct tensor *rows =
         op_reshape(b->g, b->logits, 3, (int64_t[]){b->m->hp.n_vocab, 1, b->f->n_outputs});
 
-    rows = op_mul_mat(b->g, rows, rows);
+    rows = named(op_mul_mat(b->g, rows, rows), "logits_squares");
     return op_reshape(b->g, rows, 2, (int64_t[]){1, b->f->n_outputs});
 }
 

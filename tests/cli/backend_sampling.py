@@ -46,6 +46,12 @@ for i, args in enumerate(IN_GRAPH):
         check(f"{args} {how}: in the graph", int(s["graph_sampled_tokens"]) == n and not notes(r), s, r.stderr)
         check(f"{args} {how}: no regrow", s["regrows"] == "0" and "rebuild_samplers" not in s, s)
 
+# Where the logits are: no split for the host behind them.
+for sim, n in (("1", 2), ("2", 3)):
+    for args in (["--temp", "0", "--ignore-eos"], ["-s", "1"]):
+        s = stats(run("-bs", "--sim", sim, *args, *ASK))
+        check(f"{sim} devices {args}: splits", s["splits"] == str(n), s)
+
 # What comes before changes logits or the choice: the host samples, and says what it is.
 ON_HOST = (
     (["--temp", "0", "--repeat-penalty", "1.2"], "penalties"),
