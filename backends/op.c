@@ -267,6 +267,25 @@ static enum status shape_top_k(struct tensor *t, struct err *e)
     return result(t, DT_I32, 2, ne, e);
 }
 
+static enum status shape_argmax(struct tensor *t, struct err *e)
+{
+    const struct tensor *x = t->src[0];
+
+    if (!is_f32(x) || x->ne[0] < 1 || x->ne[2] != 1 || x->ne[3] != 1)
+        return bad(t, e, "f32 rows of at least one element");
+    return result(t, DT_I32, 1, &x->ne[1], e);
+}
+
+static enum status shape_mask_bits(struct tensor *t, struct err *e)
+{
+    const struct tensor *bits = t->src[1];
+
+    if (bits->type != DT_I32 || bits->ne[0] != (t->src[0]->ne[0] + 31) / 32 ||
+        tensor_rows(bits) != 1)
+        return bad(t, e, "f32 rows and a bit for each of their elements");
+    return shape_like_src0(t, e);
+}
+
 static enum status shape_pick(struct tensor *t, struct err *e)
 {
     const struct tensor *x = t->src[0], *ids = t->src[1];

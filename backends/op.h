@@ -24,10 +24,14 @@
  *                                                             [n, m, ...]: sum over k of w[k,i] x[k,j];
  *             w's outer dimensions divide x's: consecutive planes of x share one of w, as heads do
  *
- * Mixtures of experts; ids [n_used, n_tok] i32 say which experts a token goes to:
+ * Choosing among the elements of a row:
  * TOP_K       x [n, n_tok]; struct param_top_k                [k, n_tok] i32: the places of the k largest of each row, the
- *             largest first; of equal ones the first; NaN is smallest
+ *             largest first; of equal ones the first; NaN is as small as -inf
+ * ARGMAX      x [n, n_tok]                                    [n_tok] i32: the first of TOP_K
  * PICK        x [n, n_tok], ids [k, n_tok]                    [k, n_tok]: x[ids[i, j], j]
+ * MASK_BITS   x [n, ...], bits [(n + 31) / 32] i32            x where bit i % 32 of bits[i / 32] is 1, else -inf
+ *
+ * Mixtures of experts; ids [n_used, n_tok] i32, of TOP_K, say which experts a token goes to:
  * MUL_MAT_ID  w [n_in, n_out, n_expert] any type, x [n_in, n_used or 1, n_tok], ids
  *                                                             [n_out, n_used, n_tok]: x[j, t] times w[ids[j, t]]
  * ADD_ID      x [n, n_used, n_tok], b [n, n_expert], ids      x[j, t] + b[ids[j, t]]

@@ -149,6 +149,8 @@ const struct option_row option_rows[] = {
      "same seed, same text; -1: a new one each time [-1]"},
     {"--ignore-eos", KIND_FLAG, AT(ignore_eos), 0, 0, NULL, RUN, G_SAMPLING,
      "never choose a token that ends the text"},
+    {"-bs --backend-sampling", KIND_FLAG, AT(backend_sampling), 0, 0, NULL, RUN, G_SAMPLING,
+     "choose the most likely token, or the top k, where the logits are computed; the text is the same"},
 
     {"-c --ctx --ctx-size", KIND_INT, AT(n_ctx), 0, N_MAX, "N", RUN | LOGITS | PLAN, G_CONTEXT,
      "tokens of context; 0: the model's [the model's, at most 4096]"},

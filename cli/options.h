@@ -49,7 +49,7 @@ struct options {
     const char *ids; /* --ids, unparsed; NULL: not given */
 
     int32_t n_predict; /* -1: until the end of the text or of the context */
-    bool ignore_eos, seed_given;
+    bool ignore_eos, seed_given, backend_sampling;
     struct sampler_options sampling;
     struct bias *biases; /* [n_biases], owned */
     int n_biases;

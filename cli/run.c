@@ -18,6 +18,7 @@ struct run {
     struct tokens ids; /* of the prompt; with --context-shift all that the context holds */
     size_t n_keep;     /* of these never dropped */
     struct sampler *sampler;
+    bool in_graph; /* the graph does the first steps of the chain */
     struct detok detok;
     struct text pending; /* bytes of the answer that may end inside a character */
     bool nothing_to_answer;
@@ -215,6 +216,19 @@ static enum status proceed(struct run *r, int32_t id, struct err *e)
     return session_eval(s, &id, 1, WANT_LAST, NULL, NULL, e);
 }
 
+/* The next token, from its logits or from what the graph has chosen. */
+static enum status sample(struct run *r, int32_t *id, struct err *e)
+{
+    const int32_t *ids;
+    const float *logits;
+    int32_t n;
+
+    if (!r->in_graph)
+        return sampler_sample(r->sampler, session_logits(r->s.session), id, e);
+    n = session_sampled(r->s.session, &ids, &logits);
+    return sampler_sample_of(r->sampler, ids, logits, n, id, e);
+}
+
 /* Sample, print and evaluate until the text, -n or the context ends. */
 static enum status generate(struct run *r, struct err *e)
 {
@@ -224,7 +238,7 @@ static enum status generate(struct run *r, struct err *e)
 
     while (!st && (max < 0 || r->s.n_generated < (uint64_t)max)) {
         int32_t id;
-        st = sampler_sample(r->sampler, session_logits(r->s.session), &id, e);
+        st = sample(r, &id, e);
         if (st || vocab_is_eog(r->s.vocab, id))
             break;
         sampler_accept(r->sampler, id);
@@ -265,6 +279,8 @@ static enum status load(struct run *r, struct err *e)
         st = check_length(r, e);
     if (!st)
         st = sampling_open(&r->sampler, &r->s, &r->ids, e);
+    if (!st)
+        st = sampling_to_graph(&r->in_graph, r->sampler, &r->s, e);
     r->s.load_us = now_us() - start;
     return st;
 }

@@ -3,6 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gguf/base/log.h"
 #include "runtime/dry_breakers.h"
 
 static uint64_t random_seed(void)
@@ -82,5 +83,20 @@ enum status sampling_open(struct sampler **out, const struct setup *s, const str
         sampler_accept(sampler, prompt->id[i]);
     log_chain(sampler);
     *out = sampler;
+    return ST_OK;
+}
+
+enum status sampling_to_graph(bool *in_graph, const struct sampler *sampler, const struct setup *s,
+                              struct err *e)
+{
+    struct graph_sampling gs;
+    const char *why;
+
+    *in_graph = s->c->opt->backend_sampling && sampler_in_graph(sampler, &gs, &why);
+    if (*in_graph)
+        return session_set_sampling(s->session, &gs, e);
+    if (s->c->opt->backend_sampling)
+        log_note("-bs has no effect: %s comes first in the chain, and the graph cannot do that",
+                 why);
     return ST_OK;
 }

@@ -14,4 +14,11 @@
 enum status sampling_open(struct sampler **out, const struct setup *s, const struct tokens *prompt,
                           struct err *e);
 
+/*
+ * -bs: let the graph do what it can of the chain; *in_graph: there is something that it can do. Says what stands in
+ * the way otherwise.
+ */
+enum status sampling_to_graph(bool *in_graph, const struct sampler *sampler, const struct setup *s,
+                              struct err *e);
+
 #endif

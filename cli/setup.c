@@ -301,6 +301,7 @@ static void print_session_stats(struct out *o, const struct session_stats *st)
         if (st->rebuilds[i])
             out_line(o, "rebuild_%s %llu", reason, (unsigned long long)st->rebuilds[i]);
     stat_count(o, "reuse_check_failures", st->check_failures);
+    stat_count(o, "graph_sampled_tokens", st->graph_sampled);
     stat_count(o, "plans", st->exec.plans);
     stat_count(o, "replays", st->exec.replays);
     stat_count(o, "regrows", st->exec.regrows);

@@ -537,6 +537,16 @@ struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_to
     return finish(g, t);
 }
 
+struct tensor *op_argmax(struct graph *g, struct tensor *x)
+{
+    return finish(g, make(g, OP_ARGMAX, 1, x, NULL, NULL, NULL));
+}
+
+struct tensor *op_mask_bits(struct graph *g, struct tensor *x, struct tensor *bits)
+{
+    return finish(g, make(g, OP_MASK_BITS, 2, x, bits, NULL, NULL));
+}
+
 struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids)
 {
     return finish(g, make(g, OP_PICK, 2, x, ids, NULL, NULL));

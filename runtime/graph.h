@@ -131,6 +131,8 @@ struct tensor *op_soft_max(struct graph *g, struct tensor *x);
 struct tensor *op_attn_soft_max(struct graph *g, struct tensor *x, struct tensor *mask,
                                 struct tensor *sinks, const struct param_attn *p);
 struct tensor *op_top_k(struct graph *g, struct tensor *x, const struct param_top_k *p);
+struct tensor *op_argmax(struct graph *g, struct tensor *x);
+struct tensor *op_mask_bits(struct graph *g, struct tensor *x, struct tensor *bits);
 struct tensor *op_pick(struct graph *g, struct tensor *x, struct tensor *ids);
 struct tensor *op_mul_mat_id(struct graph *g, struct tensor *w, struct tensor *x, struct tensor *ids);
 struct tensor *op_add_id(struct graph *g, struct tensor *x, struct tensor *b, struct tensor *ids);

@@ -22,6 +22,7 @@ struct input_data {
     const struct kvcache *kv;
     const struct hparams *hp;
     const struct state *state;
+    const uint32_t *allowed; /* of graph_sampling.h; NULL when the graph has no such input */
     float *row; /* [kv->n_cells] room for a row of a mask */
 };
 

@@ -261,9 +261,12 @@ static enum status put_rows(struct model *m, int i, const struct gguf_tensor *gt
 
 struct tensor *model_row_part(const struct model *m, const struct tensor *w, int i)
 {
-    ptrdiff_t k = w ? w - m->impl->tensors : 0;
+    ptrdiff_t k;
 
-    return w && i < m->impl->n_parts[k] ? &m->impl->parts[m->impl->first_part[k] + i].t : NULL;
+    if (!m->n_row_parts || !w)
+        return NULL;
+    k = w - m->impl->tensors;
+    return i < m->impl->n_parts[k] ? &m->impl->parts[m->impl->first_part[k] + i].t : NULL;
 }
 
 /* Enter one weight into its slot; the bytes are bound later. */

@@ -29,7 +29,7 @@ struct reuse_facts {
     unsigned carriers;
     int32_t seq_id_unq[SEQ_MAX]; /* [n_seqs_unq] */
     int32_t n_outputs;
-    uint64_t samplers; /* names the samplers that are part of the graph; 0: none */
+    uint64_t samplers; /* graph_sampling_key: the samplers that are part of the graph; 0: none */
     uint32_t n_kv;     /* cells that attention sees */
     uint32_t n_kv_window; /* the same in a layer with a window */
 };

@@ -39,7 +39,8 @@ struct step {
 
 struct sampler {
     struct sampler_options opt;
-    float *bias; /* [n_vocab] -INFINITY: never picked */
+    float *bias;       /* [n_vocab] -INFINITY: never picked */
+    uint32_t *allowed; /* [(n_vocab + 31) / 32] bit 1: may be picked; for graphs */
     struct step steps[SAMPLER_MAX];
     int32_t n_steps;
     struct sample list;
@@ -304,8 +305,12 @@ static bool open_list(struct sampler *s, int32_t n_vocab)
     l->spare = mem_array(n, sizeof *l->spare);
     l->weights = mem_array(n, sizeof *l->weights);
     s->bias = mem_array(n, sizeof *s->bias);
+    s->allowed = mem_array((n + 31) / 32, sizeof *s->allowed);
     s->kept = mem_array(n, sizeof *s->kept);
-    return l->picks && l->spare && l->weights && s->bias && s->kept;
+    if (!l->picks || !l->spare || !l->weights || !s->bias || !s->allowed || !s->kept)
+        return false;
+    memset(s->allowed, 0xff, (n + 31) / 32 * sizeof *s->allowed);
+    return true;
 }
 
 enum status sampler_new(struct sampler **out, const struct sampler_options *o, int32_t n_vocab,
@@ -352,6 +357,7 @@ void sampler_free(struct sampler *s)
     mem_free(s->list.spare);
     mem_free(s->list.weights);
     mem_free(s->bias);
+    mem_free(s->allowed);
     mem_free(s->kept);
     mem_free(s);
 }
@@ -368,6 +374,8 @@ enum status sampler_bias(struct sampler *s, int32_t id, float bias, struct err *
         return err_set(e, ST_USAGE, "the bias of token %d is '%g', expected a number or -inf",
                        (int)id, (double)bias);
     s->bias[id] = sum;
+    if (sum == -INFINITY)
+        s->allowed[id / 32] &= ~(UINT32_C(1) << id % 32);
     return ST_OK;
 }
 
@@ -399,6 +407,43 @@ enum status sampler_add_breaker(struct sampler *s, const int32_t *ids, int32_t n
     return sample_dry_breaker(p->state, ids, n, e);
 }
 
+/* ---- what a graph can do ---- */
+
+/* Biases that are more than a ban change logits before any sampler. */
+static bool has_biases(const struct sampler *s, bool *bans)
+{
+    for (int32_t id = 0; id < s->list.n_vocab; id++) {
+        *bans |= s->bias[id] == -INFINITY;
+        if (s->bias[id] != 0 && s->bias[id] != -INFINITY)
+            return true;
+    }
+    return false;
+}
+
+static const struct sampler_row *first_row(const struct sampler *s)
+{
+    int i = 0;
+
+    while (s->steps[i].skip) /* dist and its like never are */
+        i++;
+    return s->steps[i].row;
+}
+
+bool sampler_in_graph(const struct sampler *s, struct graph_sampling *gs, const char **why)
+{
+    const struct sampler_options *o = &s->opt;
+    const struct sampler_row *row = first_row(s);
+    bool bans = false, biases = has_biases(s, &bans);
+    bool greedy = row == &sample_temperature && o->temp == 0 && o->dynatemp_range == 0;
+    bool top = row == &sample_top_k && o->top_k < s->list.n_vocab; /* all of them are no choice */
+
+    *gs = (struct graph_sampling){.argmax = greedy || (top && o->top_k == 1),
+                                  .top_k = top ? o->top_k : 0,
+                                  .allowed = bans ? s->allowed : NULL};
+    *why = biases ? "logit_bias" : row->name;
+    return !biases && graph_sampling_on(gs);
+}
+
 /* ---- a sample ---- */
 
 void sampler_accept(struct sampler *s, int32_t id)
@@ -418,6 +463,12 @@ static enum status bad_logit(float x, int32_t id, struct err *e)
                    isnan(x) ? "not a number" : "infinite");
 }
 
+static enum status none_left(const struct sampler *s, struct err *e)
+{
+    return err_set(e, ST_MODEL, "no token is left to pick: all %d have probability 0",
+                   (int)s->list.n_vocab);
+}
+
 /* The candidates: all ids whose logit, with its bias, is not -inf. */
 static enum status begin_list(struct sampler *s, const float *logits, struct err *e)
 {
@@ -433,10 +484,29 @@ static enum status begin_list(struct sampler *s, const float *logits, struct err
     }
     l->n = (int32_t)(end - l->picks);
     if (!l->n)
-        return err_set(e, ST_MODEL, "no token is left to pick: all %d have probability 0",
-                       (int)l->n_vocab);
+        return none_left(s, e);
     l->by_id = true;
     sample_changed(l, false);
+    return ST_OK;
+}
+
+/* The candidates that a graph has chosen, in the order of sample_sort. */
+static enum status begin_chosen(struct sampler *s, const int32_t *ids, const float *logits,
+                                int32_t n, struct err *e)
+{
+    struct sample *l = &s->list;
+
+    l->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        double x = (double)logits[i];
+        if (!(x < INFINITY))
+            return bad_logit(logits[i], ids[i], e);
+        l->picks[l->n] = (struct pick){x, ids[i]};
+        l->n += x > -INFINITY;
+    }
+    if (!l->n)
+        return none_left(s, e);
+    sample_changed(l, true);
     return ST_OK;
 }
 
@@ -450,20 +520,37 @@ static void keep_result(struct sampler *s)
     s->n_kept = l->n;
 }
 
+/* From the candidates to an id. */
+static int32_t apply_chain(struct sampler *s)
+{
+    for (int i = 0; i < s->n_steps; i++)
+        if (!s->steps[i].skip)
+            s->steps[i].row->apply(s->steps[i].state, &s->list);
+    keep_result(s);
+    return s->list.picks[s->list.drawn].id;
+}
+
 enum status sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e)
 {
     enum status st;
 
     s->n_kept = 0;
     st = begin_list(s, logits, e);
-    if (st)
-        return st;
-    for (int i = 0; i < s->n_steps; i++)
-        if (!s->steps[i].skip)
-            s->steps[i].row->apply(s->steps[i].state, &s->list);
-    keep_result(s);
-    *id = s->list.picks[s->list.drawn].id;
-    return ST_OK;
+    if (!st)
+        *id = apply_chain(s);
+    return st;
+}
+
+enum status sampler_sample_of(struct sampler *s, const int32_t *ids, const float *logits, int32_t n,
+                              int32_t *id, struct err *e)
+{
+    enum status st;
+
+    s->n_kept = 0;
+    st = begin_chosen(s, ids, logits, n, e);
+    if (!st)
+        *id = apply_chain(s);
+    return st;
 }
 
 const struct candidate *sampler_kept(const struct sampler *s, int32_t *n)

@@ -15,6 +15,7 @@
 
 #include "gguf/base/status.h"
 #include "gguf/base/text.h"
+#include "runtime/graph_sampling.h"
 
 enum { SAMPLER_MAX = 16 }; /* rows of the table, at most */
 
@@ -92,6 +93,20 @@ void sampler_accept(struct sampler *s, int32_t id);
  * or +inf or when no id is left.
  */
 enum status sampler_sample(struct sampler *s, const float *logits, int32_t *id, struct err *e);
+
+/*
+ * What a graph can do of the chain so that sampler_sample_of gives the ids of sampler_sample: choose the most likely
+ * id, or the top k, where nothing before it changes the logits, and leave out ids that are never picked. False when
+ * it can do nothing: *why then is the sampler that stands in the way. After the last sampler_bias; gs->allowed is the
+ * sampler's.
+ */
+bool sampler_in_graph(const struct sampler *s, struct graph_sampling *gs, const char **why);
+/*
+ * As sampler_sample, given what the graph has chosen: n ids, the most likely first, and their logits. -inf is an id
+ * that is never picked.
+ */
+enum status sampler_sample_of(struct sampler *s, const int32_t *ids, const float *logits, int32_t n,
+                              int32_t *id, struct err *e);
 
 /* One candidate of the last sample after the chain: for tests and --verbose. */
 struct candidate {

@@ -37,7 +37,8 @@ struct ready {
     struct inputs in;
     struct reuse_facts facts;
     struct tensor *logits; /* [n_vocab, n_outputs] or NULL */
-    bool valid;            /* built, planned and bound without error */
+    struct sampled_nodes sampled;
+    bool valid; /* built, planned and bound without error */
 };
 
 struct session {
@@ -55,6 +56,8 @@ struct session {
     float *row;         /* [n_vocab] of the token being handed out */
     float *rows;        /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
     float *mask_row;    /* [n_cells] */
+    struct graph_sampling sampling;
+    struct sampled sampled; /* of the last token */
     struct session_stats stats;
     char stopped_at[TENSOR_NAME]; /* node after which the user's watch stopped a replay */
 };
@@ -188,7 +191,9 @@ static enum status build_graph(const struct session *s, struct ready *r,
     r->in.n = 0;
     r->facts = *f;
     graph_reset(&r->g);
+    graph_sampling_begin(&b, &s->sampling);
     s->m->arch->build(&b);
+    graph_sampling_build(&b, &s->sampling, &r->sampled);
     r->logits = b.logits;
     return graph_status(&r->g, e);
 }
@@ -223,6 +228,7 @@ static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, u
         .equal_seqs = true,
         .carriers = CARRIER_TOKEN,
         .n_outputs = (int32_t)n_outputs,
+        .samplers = graph_sampling_key(&s->sampling, s->m->hp.n_vocab),
         .n_kv = n_kv,
         .n_kv_window = kvcache_n_kv_window(&s->kv, n_kv),
     };
@@ -243,19 +249,19 @@ static enum status size_graph(struct session *s, struct ready *r, struct err *e)
     n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
     if (n < n_others) /* as much room for tensors that are not its own */
         n = n_others;
-    return graph_init(&r->g, n, e);
+    return graph_init(&r->g, n + GRAPH_SAMPLING_NODES, e);
 }
 
-static enum status reserve_shape(struct session *s, uint32_t n_tokens, uint32_t n_outputs,
-                                 uint32_t n_kv, struct err *e)
+static enum status reserve_shape(struct session *s, struct ready *r, uint32_t n_tokens,
+                                 uint32_t n_outputs, uint32_t n_kv, struct err *e)
 {
     struct reuse_facts f = facts_of(s, n_tokens, n_outputs, n_kv);
     enum status st;
 
     if (n_tokens > s->opt.n_ubatch || n_kv > s->kv.n_cells)
         return ST_OK;
-    st = build_graph(s, &s->cur, &f, e);
-    return st ? st : exec_reserve(s->exec, &s->cur.g, e);
+    st = build_graph(s, r, &f, e);
+    return st ? st : exec_reserve(s->exec, &r->g, e);
 }
 
 /*
@@ -263,25 +269,40 @@ static enum status reserve_shape(struct session *s, uint32_t n_tokens, uint32_t 
  * monotone: where the logits are by far the largest tensor, how the few small ones before them fit
  * decides where they end up, so that small micro-batches at short lengths are planned as well.
  */
-static enum status reserve(struct session *s, struct err *e)
+static enum status reserve(struct session *s, struct ready *r, struct err *e)
 {
     static const uint32_t small[] = {1, 2, 4};    /* tokens */
     static const uint32_t short_kv[] = {1, 2, 3}; /* times KV_PAD */
     const uint32_t n_ub = s->opt.n_ubatch, n_kv = s->kv.n_cells;
     enum status st;
 
-    st = reserve_shape(s, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
+    st = reserve_shape(s, r, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
     if (!st)
-        st = reserve_shape(s, n_ub, 0, n_kv, e); /* before its end */
+        st = reserve_shape(s, r, n_ub, 0, n_kv, e); /* before its end */
     for (size_t i = 0; i < sizeof small / sizeof small[0] && !st; i++) {
-        st = reserve_shape(s, small[i], 1, n_kv, e); /* with 1: decode */
+        st = reserve_shape(s, r, small[i], 1, n_kv, e); /* with 1: decode */
         for (size_t k = 0; k < sizeof short_kv / sizeof short_kv[0] && !st; k++)
-            st = reserve_shape(s, small[i], 1, short_kv[k] * KV_PAD, e);
+            st = reserve_shape(s, r, small[i], 1, short_kv[k] * KV_PAD, e);
     }
     return st ? st : exec_reserve_done(s->exec, e);
 }
 
 /* ---- life ---- */
+
+/* Take over the samplers of the graph, with room for their results. */
+static enum status settle_sampling(struct session *s, const struct graph_sampling *gs,
+                                   struct err *e)
+{
+    enum status st = graph_sampling_check(gs, e);
+
+    if (!st)
+        st = sampled_reserve(&s->sampled, graph_sampling_n(gs, s->m->hp.n_vocab), e);
+    if (st)
+        return st;
+    s->sampling = *gs;
+    s->sampled.n = 0;
+    return ST_OK;
+}
 
 /* Host memory for rows of logits and of the mask. */
 static enum status alloc_io(struct session *s, struct err *e)
@@ -354,13 +375,15 @@ enum status session_new(struct session **out, struct model *m, const struct sess
     if (!st)
         st = alloc_io(s, e);
     if (!st)
+        st = settle_sampling(s, &opt->sampling, e);
+    if (!st)
         st = exec_new(&s->exec, opt->devs, &opt->exec, e);
     if (!st)
         st = size_graph(s, &s->cur, e);
     if (!st && opt->check_reuse)
         st = size_graph(s, &s->check, e);
     if (!st)
-        st = reserve(s, e);
+        st = reserve(s, &s->cur, e);
     if (st)
         goto fail;
     *out = s;
@@ -381,7 +404,28 @@ void session_free(struct session *s)
     kvcache_release(&s->kv);
     state_release(&s->state);
     buffer_release(&s->io);
+    sampled_release(&s->sampled);
     mem_free(s);
+}
+
+enum status session_set_sampling(struct session *s, const struct graph_sampling *gs, struct err *e)
+{
+    uint32_t n_vocab = s->m->hp.n_vocab;
+    struct graph_sampling old = s->sampling;
+    struct ready trial = {.plan = NULL}; /* the last graph may go on if nothing comes of it */
+    enum status st = settle_sampling(s, gs, e);
+
+    if (st || graph_sampling_key(&old, n_vocab) == graph_sampling_key(gs, n_vocab))
+        return st;
+    st = size_graph(s, &trial, e);
+    if (!st)
+        st = reserve(s, &trial, e);
+    ready_release(&trial);
+    if (st) {
+        s->sampling = old;
+        s->cur.valid = false; /* its memory may be gone */
+    }
+    return st;
 }
 
 enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
@@ -472,8 +516,12 @@ static int n_threads(const struct session *s)
 
 static struct input_data input_data(const struct session *s)
 {
-    return (struct input_data){
-        .u = &s->u, .kv = &s->kv, .hp = &s->m->hp, .state = &s->state, .row = s->mask_row};
+    return (struct input_data){.u = &s->u,
+                               .kv = &s->kv,
+                               .hp = &s->m->hp,
+                               .state = &s->state,
+                               .allowed = s->sampling.allowed,
+                               .row = s->mask_row};
 }
 
 /* Run the graph again, looking at every node, to say where the trouble starts. */
@@ -586,6 +634,7 @@ static enum status eval_ubatch(struct session *s, const struct ready **res, stru
     enum status st;
 
     reuse_facts(&f, &s->u, n_kv, kvcache_n_kv_window(&s->kv, n_kv));
+    f.samplers = graph_sampling_key(&s->sampling, s->m->hp.n_vocab);
     why = may_reuse(s, &f);
     if (why) {
         st = prepare(s, &s->cur, &f, e);
@@ -613,10 +662,34 @@ struct sink {
     void *ctx;
 };
 
-/* Hand out the logits of the micro-batch; without a sink the last row becomes s->logits. */
+/* What the samplers in the graph say of the last output; its row is read only to say what is wrong. */
+static enum status take_sampled(struct session *s, const struct ready *r, struct err *e)
+{
+    int32_t i = s->u.n_outputs - 1;
+    enum status st = sampled_read(&s->sampled, &r->sampled, i, e);
+
+    s->stats.graph_sampled++;
+    if (st || sampled_finite(&s->sampled))
+        return st;
+    st = get_row(s, r, i, s->row, e);
+    if (!st && !all_finite(s->row, s->m->hp.n_vocab))
+        st = explain_not_finite(s, s->u.pos[s->u.out[i]], e);
+    return st;
+}
+
+/*
+ * Hand out the logits of the micro-batch; without a sink the last row becomes s->logits, unless samplers in
+ * the graph stand in for it.
+ */
 static enum status hand_out(struct session *s, const struct ready *r, const struct sink *sink,
                             struct err *e)
 {
+    if (s->u.n_outputs && graph_sampling_on(&s->sampling)) {
+        enum status st = take_sampled(s, r, e);
+
+        if (st || (!sink->fn && !s->sampling.logits))
+            return st;
+    }
     for (int32_t i = 0; i < s->u.n_outputs; i++) {
         float *to = sink->fn ? s->row : s->logits;
         int32_t pos = s->u.pos[s->u.out[i]];
@@ -710,6 +783,13 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
 const float *session_logits(const struct session *s)
 {
     return s->logits;
+}
+
+int32_t session_sampled(const struct session *s, const int32_t **ids, const float **logits)
+{
+    *ids = s->sampled.ids;
+    *logits = s->sampled.values;
+    return s->sampled.n;
 }
 
 uint32_t session_n_ctx(const struct session *s)

@@ -15,6 +15,7 @@
 #include "gguf/base/status.h"
 #include "gguf/base/text.h"
 #include "runtime/exec.h"
+#include "runtime/graph_sampling.h"
 #include "runtime/model.h"
 
 struct session;
@@ -35,6 +36,7 @@ struct session_options {
     bool all_outputs;     /* logits of every token can be asked for (else only of the last) */
     bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
     bool check_reuse;     /* compute each replayed step a second time with a fresh graph and compare bits */
+    struct graph_sampling sampling; /* as of session_set_sampling, from the first graph on */
     struct exec_options exec;
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
     void (*progress)(void *ctx, uint32_t n_done, uint32_t n_total); /* after each micro-batch; may be NULL */
@@ -67,8 +69,24 @@ typedef enum status logits_sink(void *ctx, uint32_t pos, const float *logits, st
  */
 enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum want want,
                          logits_sink *sink, void *sink_ctx, struct err *e);
-/* [n_vocab] of the last token of the last session_eval with WANT_LAST; owned by the session. */
+/*
+ * [n_vocab] of the last token of the last session_eval with WANT_LAST; owned by the session. With samplers in
+ * the graph only if sampling.logits was set.
+ */
 const float *session_logits(const struct session *s);
+
+/*
+ * From now on let these samplers follow the logits in the graph (graph_sampling.h). The next step builds a graph,
+ * for the reason "samplers", when anything but the bits of `allowed` and `logits` differs from what was set before.
+ * Reserves the memory for it. On failure (ST_USAGE, ST_NOMEM) the samplers are what they were.
+ */
+enum status session_set_sampling(struct session *s, const struct graph_sampling *gs, struct err *e);
+/*
+ * What the samplers in the graph made of the last token of the last session_eval that wanted logits: ids, the most
+ * likely first, and their logits, those divided by the temperature if one was set; -inf for an id that is not allowed.
+ * Returns how many: 1 with argmax, else as many as top_k asked for; 0 without samplers in the graph. Owned by the session.
+ */
+int32_t session_sampled(const struct session *s, const int32_t **ids, const float **logits);
 
 uint32_t session_n_ctx(const struct session *s);
 uint32_t session_n_ubatch(const struct session *s);
@@ -106,6 +124,7 @@ struct session_stats {
     uint64_t graphs_reused;
     uint64_t rebuilds[16];  /* by reason: session_rebuild_name */
     uint64_t check_failures; /* --check-reuse: steps whose bits differed */
+    uint64_t graph_sampled;  /* tokens that samplers in the graph were at */
     uint64_t n_kv_bytes;     /* KV cache */
     uint64_t n_state_bytes;  /* recurrent state */
     uint64_t n_graph_bytes;  /* metadata: pools and graphs */

@@ -90,9 +90,9 @@ extern const struct cpu_op cpu_op_rope;
  */
 extern const struct cpu_op cpu_op_concat, cpu_op_cont, cpu_op_get_rows, cpu_op_set_rows;
 extern const struct cpu_op cpu_op_mul_mat;
+extern const struct cpu_op cpu_op_top_k, cpu_op_argmax, cpu_op_mask_bits;
 /* Row numbers are checked: ST_MODEL. */
-extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_top_k, cpu_op_pick,
-    cpu_op_shares, cpu_op_mix;
+extern const struct cpu_op cpu_op_mul_mat_id, cpu_op_add_id, cpu_op_pick, cpu_op_shares, cpu_op_mix;
 extern const struct cpu_op cpu_op_ssm_conv, cpu_op_ssm_scan, cpu_op_delta_net;
 /* Slope of head h for the mask, 1 without ALiBi: see struct param_attn. */
 float attn_slope(float max_bias, int64_t n_head, int64_t h);

@@ -340,7 +340,7 @@ static void ref_shares(const struct tensor *t, double *out, double *size)
     }
 }
 
-/* ---- mixtures of experts ---- */
+/* ---- choosing among the elements of a row, mixtures of experts ---- */
 
 static int64_t ref_id(const struct tensor *ids, int64_t j, int64_t tok)
 {
@@ -375,17 +375,22 @@ static bool ref_open(const struct tensor *x, const struct param_top_k *p, int64_
     return better < p->n_group_used;
 }
 
+/* Does a come before b in a descending order, where NaN and -inf are the same? */
+static bool ref_above(double a, double b)
+{
+    return !isnan(a) && (isnan(b) ? a != -INFINITY : a > b);
+}
+
 /* An element's place is the number of those that come before it. */
 static void ref_top_k(const struct tensor *t, double *out)
 {
     const struct tensor *x = t->src[0];
     int64_t n = x->ne[0];
+    bool *open = malloc((size_t)n * sizeof *open);
     struct param_top_k p;
 
     op_param_get(t, &p);
     for (int64_t r = 0; r < t->ne[1]; r++) {
-        bool open[512];
-
         for (int64_t i = 0; i < n; i++)
             open[i] =
                 !p.n_group ||
@@ -395,11 +400,39 @@ static void ref_top_k(const struct tensor *t, double *out)
 
             for (int64_t j = 0; j < n; j++) {
                 double a = ref_at(x, j, r, 0, 0), b = ref_at(x, i, r, 0, 0);
-                before += open[j] && (a > b || (a == b && j < i));
+                before += open[j] && (ref_above(a, b) || (!ref_above(b, a) && j < i));
             }
             if (open[i] && before < p.k)
                 out[r * p.k + before] = (double)i;
         }
+    }
+    free(open);
+}
+
+/* From the end: whoever is not below the best so far takes its place. */
+static void ref_argmax(const struct tensor *t, double *out)
+{
+    const struct tensor *x = t->src[0];
+
+    for (int64_t r = 0; r < t->ne[0]; r++) {
+        int64_t best = x->ne[0] - 1;
+
+        for (int64_t i = best - 1; i >= 0; i--)
+            if (!ref_above(ref_at(x, best, r, 0, 0), ref_at(x, i, r, 0, 0)))
+                best = i;
+        out[r] = (double)best;
+    }
+}
+
+static void ref_mask_bits(const struct tensor *t, double *out)
+{
+    EACH(t)
+    {
+        int64_t word = (int64_t)ref_at(t->src[1], i0 / 32, 0, 0, 0);
+
+        for (int64_t bit = 0; bit < i0 % 32; bit++) /* rounding down, of negative words too */
+            word = (word - (word & 1)) / 2;
+        *out++ = word & 1 ? ref_at(t->src[0], i0, i1, i2, i3) : -INFINITY;
     }
 }
 
@@ -609,14 +642,17 @@ void ref_compute(const struct tensor *t, double *out, double *size)
         ref_mul_mat_id(t, out, size);
         break;
     case OP_TOP_K:
+    case OP_ARGMAX:
+    case OP_MASK_BITS:
     case OP_PICK:
     case OP_CONCAT:
         if (size)
             memset(size, 0, (size_t)tensor_n(t) * sizeof *size);
-        if (t->op == OP_CONCAT)
-            ref_concat(t, out);
-        else
-            (t->op == OP_TOP_K ? ref_top_k : ref_pick)(t, out);
+        (t->op == OP_CONCAT      ? ref_concat
+         : t->op == OP_ARGMAX    ? ref_argmax
+         : t->op == OP_MASK_BITS ? ref_mask_bits
+         : t->op == OP_TOP_K     ? ref_top_k
+                                 : ref_pick)(t, out);
         break;
     case OP_UNARY:
         ref_unary(t, out, size);

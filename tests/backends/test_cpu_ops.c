@@ -1160,7 +1160,8 @@ static void test_table(void **state)
                                      OP_NORM,     OP_UNARY,    OP_CLAMP,      OP_SOFT_MAX,
                                      OP_MIX,      OP_SHARES,   OP_MUL_MAT_ID, OP_ADD_ID,
                                      OP_PICK,     OP_TOP_K,    OP_CONCAT,     OP_DIV,
-                                     OP_SSM_CONV, OP_SSM_SCAN, OP_DELTA_NET /* test_recurrent.c */};
+                                     OP_SSM_CONV, OP_SSM_SCAN, OP_DELTA_NET, /* test_recurrent.c */
+                                     OP_ARGMAX,   OP_MASK_BITS /* test_choice.c */};
 
     (void)state;
     if (!dev)

@@ -95,9 +95,23 @@ struct fixture {
     struct session *session;
     struct vocab *vocab;
     struct sampler *sampler;
+    bool in_graph;
     struct text out;
     FILE *sink;
 };
+
+/* As much of the chain as can be is put into the graph; one id is never picked, so that there is a mask. */
+static void to_graph(struct fixture *f)
+{
+    struct graph_sampling gs;
+    const char *why;
+    struct err e = {0};
+
+    assert_int_equal(sampler_ban(f->sampler, 0, &e), ST_OK);
+    assert_true(sampler_in_graph(f->sampler, &gs, &why));
+    assert_int_equal(session_set_sampling(f->session, &gs, &e), ST_OK);
+    f->in_graph = true;
+}
 
 static void open_fixture(struct fixture *f, const struct sampler_options *so)
 {
@@ -131,6 +145,21 @@ static void close_fixture(struct fixture *f)
     fclose(f->sink);
 }
 
+static void choose(struct fixture *f, int32_t *id)
+{
+    struct err e = {0};
+    const int32_t *ids;
+    const float *logits;
+    int32_t n;
+
+    if (f->in_graph) {
+        n = session_sampled(f->session, &ids, &logits);
+        assert_int_equal(sampler_sample_of(f->sampler, ids, logits, n, id, &e), ST_OK);
+        return;
+    }
+    assert_int_equal(sampler_sample(f->sampler, session_logits(f->session), id, &e), ST_OK);
+}
+
 /* One step of generation as the program does it: sample, accept, detokenize, write, evaluate. */
 static void step(struct fixture *f, struct detok *d)
 {
@@ -138,7 +167,7 @@ static void step(struct fixture *f, struct detok *d)
     int32_t id;
     size_t n;
 
-    assert_int_equal(sampler_sample(f->sampler, session_logits(f->session), &id, &e), ST_OK);
+    choose(f, &id);
     sampler_accept(f->sampler, id);
     assert_int_equal(detok_add(d, id, &f->out, &e), ST_OK);
     n = utf8_complete(f->out.p ? f->out.p : "", f->out.n);
@@ -148,7 +177,7 @@ static void step(struct fixture *f, struct detok *d)
     assert_int_equal(session_eval(f->session, &id, 1, WANT_LAST, NULL, NULL, &e), ST_OK);
 }
 
-static void run_steps(const struct sampler_options *so)
+static void run_steps(const struct sampler_options *so, bool in_graph)
 {
     struct fixture f;
     struct detok d;
@@ -157,6 +186,8 @@ static void run_steps(const struct sampler_options *so)
     int replayed = 0;
 
     open_fixture(&f, so);
+    if (in_graph)
+        to_graph(&f);
     assert_int_equal(session_eval(f.session, prompt, 5, WANT_LAST, NULL, NULL, &e), ST_OK);
     detok_init(&d, f.vocab, false);
     step(&f, &d);
@@ -186,7 +217,8 @@ static void test_greedy(void **state)
     (void)state;
     sampler_defaults(&so);
     so.temp = 0;
-    run_steps(&so);
+    run_steps(&so, false);
+    run_steps(&so, true);
 }
 
 static void test_sampled(void **state)
@@ -195,9 +227,10 @@ static void test_sampled(void **state)
 
     (void)state;
     sampler_defaults(&so);
-    so.repeat_penalty = 1.1f;
     so.seed = 7;
-    run_steps(&so);
+    run_steps(&so, true);
+    so.repeat_penalty = 1.1f;
+    run_steps(&so, false);
 }
 
 static void test_every_sampler(void **state)
@@ -216,7 +249,7 @@ static void test_every_sampler(void **state)
         so.adaptive_target = 0.7f;
         so.mirostat = mirostat;
         so.seed = 7;
-        run_steps(&so);
+        run_steps(&so, false);
     }
 }
 

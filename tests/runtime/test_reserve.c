@@ -72,7 +72,9 @@ static void forget(struct described *d)
     mem_free(d->tensors);
 }
 
-static void plan_all_pairs(struct model *m, uint32_t n_ubatch, bool all)
+/* late: samplers in the graph that are set after the start, or NULL. */
+static void plan_all_pairs(struct model *m, uint32_t n_ubatch, bool all,
+                           const struct graph_sampling *late)
 {
     struct session_options o = {.devs = &devs,
                                 .n_ctx = 4096,
@@ -87,6 +89,8 @@ static void plan_all_pairs(struct model *m, uint32_t n_ubatch, bool all)
 
     if (session_new(&s, m, &o, &err))
         fail_msg("%s", err.msg);
+    if (late)
+        assert_int_equal(session_set_sampling(s, late, &err), ST_OK);
     for (uint32_t n = 1; n <= n_ubatch; n = n < 20 || n >= n_ubatch - 2 ? n + 1 : n + n / 5) {
         for (uint32_t n_kv = 256; n_kv <= 4096; n_kv += 256) {
             const uint32_t outs[4] = {0, 1, all ? n : 1, all ? (n + 1) / 2 : 0};
@@ -113,6 +117,9 @@ static void test_no_regrow(void **state)
         {32000, 4096, 4096, 2, 11008, 32, 32, 128, 128, 128}, /* Llama 2 7B */
         {128256, 8192, 8192, 2, 28672, 64, 8, 128, 128, 128}, /* Llama 3 70B */
     };
+    static const uint32_t bits[1]; /* not read: nothing is computed */
+    static const struct graph_sampling late[2] = {{.top_k = 40, .temp = 0.8f, .allowed = bits},
+                                                  {.argmax = true}};
     static const uint32_t ubs[] = {1, 2, 3, 5, 7, 8, 13, 16, 33, 64, 200, 512, 2048};
 
     (void)state;
@@ -124,7 +131,8 @@ static void test_no_regrow(void **state)
         d.m.hp.rope_base = 10000;
         d.m.hp.rope_scale = d.m.hp.rope_attn_factor = 1;
         for (size_t k = 0; k < 2 * sizeof ubs / sizeof ubs[0]; k++)
-            plan_all_pairs(&d.m, ubs[k / 2], k % 2);
+            for (size_t j = 0; j < 3; j++)
+                plan_all_pairs(&d.m, ubs[k / 2], k % 2, j ? &late[j - 1] : NULL);
         forget(&d);
     }
 }
