@@ -1,6 +1,6 @@
 /*
- * How long planning takes: nanoseconds per node for graphs of any length over two accelerators and the
- * CPU. Prints a table; to be run by hand on a quiet machine, or with `meson test --benchmark`.
+ * How long planning takes, per node of graphs of any length over two accelerators and the CPU; and what a
+ * replay costs beside its kernels. To be run by hand on a quiet machine, or by `meson test --benchmark`.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,12 @@
 
 #include "gguf/base/mem.h"
 #include "runtime/alloc.h"
+#include "runtime/exec.h"
 #include "runtime/sched.h"
+#include "tests/runtime/described.h"
+#include "tests/runtime/fake_dev.h"
 #include "tests/runtime/llama_graph.h"
+#include "tests/runtime/model_graph.h"
 
 #define N_BEST 5
 
@@ -108,8 +112,96 @@ static void bench_planning(void)
     devices_close(&devs);
 }
 
+/* ---- replay ---- */
+
+/* Microseconds of a replay of g, the best. */
+static void replay(const struct devices *devs, struct graph *g, const char *what)
+{
+    enum { N_WARM = 100, N_STEPS = 10000 };
+    static const struct replay one_thread = {.n_threads = 1};
+    struct plan *p = NULL;
+    struct exec_stats st;
+    struct exec *x;
+    double ms = 0;
+
+    must(exec_new(&x, devs, NULL, &err));
+    must(exec_plan(x, &p, g, &err));
+    for (int i = 0; i < N_WARM; i++)
+        must(exec_replay(x, p, &one_thread, &err));
+    for (int k = 0; k < N_BEST; k++) {
+        double since = now_ms();
+
+        for (int i = 0; i < N_STEPS; i++)
+            must(exec_replay(x, p, &one_thread, &err));
+        best(&ms, since);
+    }
+    exec_stats(x, &st);
+    printf("%-16s %6d nodes %5d splits %4d copies  replay without kernels %.3f us\n", what,
+           p->n_nodes, p->n_splits, (int)(st.copies / st.replays), ms * 1e3 / N_STEPS);
+    plan_free(p);
+    exec_free(x);
+}
+
+/* The decode graph of SmolLM2 135M. */
+static void replay_smollm2(const struct devices *devs)
+{
+    static const struct hparams hp = {.n_vocab = 49152,
+                                      .n_ctx_train = 8192,
+                                      .n_embd = 576,
+                                      .n_layer = 30,
+                                      .n_ff = 1536,
+                                      .n_head = 9,
+                                      .n_head_kv = 3,
+                                      .n_embd_head_k = 64,
+                                      .n_embd_head_v = 64,
+                                      .n_rot = 64};
+    static struct described d;
+    struct model_graph mg;
+
+    must(described_init(&d, &hp, devs, &err));
+    must(model_graph_init(&mg, &d.m, 4096, 1, &err));
+    must(model_graph_build(&mg, &(struct model_shape){1, 1, 256, false}, &err));
+    replay(devs, &mg.g, "SmolLM2");
+    model_graph_release(&mg);
+    described_release(&d);
+}
+
+/* Its layers on three devices by turns. */
+static void replay_turns(const struct devices *devs)
+{
+    enum { N_LAYER = 30 };
+    static struct tensor w[N_LAYER][LLAMA_WEIGHTS];
+    const struct buft *bt[3] = {devs->dev[0]->buft, devs->dev[1]->buft, devs->dev[2]->buft};
+    struct llama_memory mem[3];
+    struct llama_graph o = {N_LAYER, 1, bt, 3, 1, mem, w};
+    struct graph g;
+
+    must(graph_init(&g, 1024, &err));
+    llama_graph(&g, &o);
+    must(graph_status(&g, &err));
+    replay(devs, &g, "layers by turns");
+    graph_release(&g);
+}
+
+/* Devices that return at once: what is left is what exec does itself. */
+static void bench_replay(void)
+{
+    static const struct fake_row rows[] = {
+        {.name = "GPU0", .kind = DEVICE_GPU, .shares = -1, .idle = true},
+        {.name = "GPU1", .kind = DEVICE_GPU, .shares = -1, .idle = true},
+        {.name = "CPU", .kind = DEVICE_CPU, .shares = -1, .idle = true},
+    };
+    static struct machine one, three;
+
+    machine_init(&one, &rows[2], 1);
+    machine_init(&three, rows, 3);
+    replay_smollm2(&one.devs);
+    replay_turns(&three.devs);
+}
+
 int main(void)
 {
     bench_planning();
+    bench_replay();
     return 0;
 }
