@@ -73,11 +73,9 @@ enum status graph_init(struct graph *g, int cap, struct err *e)
     g->n_slots = n_slots;
     g->nodes = mem_array((size_t)g->cap, sizeof(*g->nodes));
     g->leafs = mem_array((size_t)g->cap, sizeof(*g->leafs));
-    g->keys = mem_array((size_t)n_slots, sizeof(*g->keys));
-    g->uses = mem_array((size_t)n_slots, sizeof *g->uses);
-    g->index = mem_array((size_t)n_slots, sizeof *g->index);
+    g->set = mem_array((size_t)n_slots, sizeof *g->set);
     g->stack = mem_array((size_t)g->cap_stack, sizeof *g->stack);
-    if (!g->nodes || !g->leafs || !g->keys || !g->uses || !g->index || !g->stack) {
+    if (!g->nodes || !g->leafs || !g->set || !g->stack) {
         st = err_nomem(e, "graph metadata", graph_bytes(g));
         graph_release(g);
         return st;
@@ -91,9 +89,7 @@ void graph_release(struct graph *g)
     tensor_pool_release(&g->pool);
     mem_free(g->nodes);
     mem_free(g->leafs);
-    mem_free(g->keys);
-    mem_free(g->uses);
-    mem_free(g->index);
+    mem_free(g->set);
     mem_free(g->stack);
     *g = (struct graph){0};
 }
@@ -104,7 +100,7 @@ void graph_reset(struct graph *g)
     static _Atomic uint64_t last_uid;
 
     tensor_pool_reset(&g->pool);
-    memset(g->keys, 0, (size_t)g->n_slots * sizeof(*g->keys));
+    memset(g->set, 0, (size_t)g->n_slots * sizeof *g->set);
     g->n_nodes = 0;
     g->n_leafs = 0;
     g->err = (struct err){0};
@@ -124,8 +120,7 @@ enum status graph_status(const struct graph *g, struct err *e)
 size_t graph_bytes(const struct graph *g)
 {
     return tensor_pool_bytes(&g->pool) + (size_t)g->cap * 2 * sizeof(*g->nodes) +
-           (size_t)g->n_slots * (sizeof(*g->keys) + sizeof *g->uses + sizeof *g->index) +
-           (size_t)g->cap_stack * sizeof *g->stack;
+           (size_t)g->n_slots * sizeof *g->set + (size_t)g->cap_stack * sizeof *g->stack;
 }
 
 /* The slot where t is, or the free one where it belongs; -1 when neither exists. */
@@ -136,7 +131,7 @@ static int probe(const struct graph *g, const struct tensor *t)
     int i = (int)(h >> 32) & mask;
 
     for (int n = 0; n < g->n_slots; n++, i = (i + 1) & mask) {
-        if (!g->keys[i] || g->keys[i] == t)
+        if (!g->set[i].t || g->set[i].t == t)
             return i;
     }
     return -1;
@@ -146,21 +141,21 @@ int graph_slot(const struct graph *g, const struct tensor *t)
 {
     int i = probe(g, t);
 
-    return i >= 0 && g->keys[i] ? i : -1;
+    return i >= 0 && g->set[i].t ? i : -1;
 }
 
 int graph_uses(const struct graph *g, const struct tensor *t)
 {
     int i = graph_slot(g, t);
 
-    return i < 0 ? 0 : g->uses[i];
+    return i < 0 ? 0 : g->set[i].uses;
 }
 
 int graph_node_index(const struct graph *g, const struct tensor *t)
 {
     int i = graph_slot(g, t);
 
-    return i < 0 ? -1 : g->index[i] < 0 ? -1 : g->index[i];
+    return i < 0 || g->set[i].index < 0 ? -1 : g->set[i].index;
 }
 
 struct tensor *graph_find(const struct graph *g, const char *name)
@@ -193,7 +188,7 @@ static void file_tensor(struct graph *g, struct tensor *t, int slot)
         too_small(g);
         return;
     }
-    g->index[slot] = leaf ? -1 - i : i;
+    g->set[slot].index = leaf ? -1 - i : i;
     if (leaf)
         g->leafs[g->n_leafs++] = t;
     else
@@ -213,17 +208,14 @@ static bool enter(struct graph *g, struct tensor *t, bool compute, bool *is_new)
         too_small(g);
         return false;
     }
-    *is_new = !g->keys[slot];
+    *is_new = !g->set[slot].t;
     if (*is_new && !compute)
         t->flags &= ~(uint32_t)TENSOR_COMPUTE; /* a mark that an earlier graph may have left */
     upgrade = compute && t->op != OP_NONE && !(t->flags & TENSOR_COMPUTE);
     if (upgrade)
         t->flags |= TENSOR_COMPUTE;
-    if (*is_new) {
-        g->keys[slot] = t;
-        g->uses[slot] = 0;
-        g->index[slot] = INT32_MIN;
-    }
+    if (*is_new)
+        g->set[slot] = (struct graph_entry){.t = t, .index = INT32_MIN};
     return *is_new || upgrade;
 }
 
@@ -262,7 +254,7 @@ static void walk(struct graph *g, struct tensor *root, bool compute)
             top = &g->stack[n - 2];
         }
         if (top->is_new && !g->err.code)
-            g->uses[probe(g, src)]++;
+            g->set[probe(g, src)].uses++;
     }
 }
 

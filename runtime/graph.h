@@ -5,7 +5,7 @@
  *   1. nodes[] is a valid execution order: depth-first, post-order, sources from left to right (or right
  *      to left). Every tensor stands in nodes or leafs once.
  *   2. A leaf has no op and no PARAM flag: constants, weights, inputs. All else is a node.
- *   3. uses[slot] counts how often nodes of this graph name the tensor as a source. It belongs to the
+ *   3. set[slot].uses counts how often nodes of this graph name the tensor as a source. It belongs to the
  *      graph: one tensor may be in several.
  *   4. Building never fails half-way: the first error is kept in g->err, later constructors return NULL
  *      and take NULL, and graph_status() is asked once at the end.
@@ -39,16 +39,21 @@ size_t tensor_pool_bytes(const struct tensor_pool *p);
 
 enum graph_order { ORDER_LEFT_TO_RIGHT, ORDER_RIGHT_TO_LEFT };
 
+/* What a graph knows of a tensor, in one place: a look-up costs one line of the cache. */
+struct graph_entry {
+    struct tensor *t; /* NULL = free */
+    int32_t uses;
+    int32_t index; /* i of nodes[i], or -1 - i of leafs[i] */
+};
+
 struct graph {
     struct tensor_pool pool;
     struct tensor **nodes; /* [n_nodes] */
     struct tensor **leafs; /* [n_leafs] */
     int n_nodes, n_leafs;
     int cap; /* of nodes and of leafs */
-    struct tensor **keys; /* [n_slots] open-addressing set of visited tensors; NULL = free */
-    int32_t *uses;        /* [n_slots] parallel to keys */
-    int32_t *index;       /* [n_slots] i of nodes[i], or -1 - i of leafs[i] */
-    int n_slots;          /* power of two */
+    struct graph_entry *set; /* [n_slots] open-addressing set of visited tensors */
+    int n_slots;             /* power of two */
     struct graph_step *stack; /* [cap_stack] of the walk: no recursion */
     int cap_stack;
     enum graph_order order;

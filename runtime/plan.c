@@ -101,7 +101,7 @@ int plan_slot(const struct plan *p, const struct graph *g, const struct tensor *
 
     if (i < 0)
         return -1;
-    return g->index[i] >= 0 ? g->index[i] : p->n_nodes + (-1 - g->index[i]);
+    return g->set[i].index >= 0 ? g->set[i].index : p->n_nodes + (-1 - g->set[i].index);
 }
 
 /* Bytes that exist already: in a buffer, and not in one where an earlier plan put them. */
@@ -131,7 +131,7 @@ static enum status enter_tensor(struct plan *p, const struct graph *g, int slot,
         .newest_copy = -1,
         .split = -1,
         .buf = -1,
-        .uses = g->uses[graph_slot(g, t)],
+        .uses = g->set[graph_slot(g, t)].uses,
         .external = is_external(p, t),
         .op = t->op,
         .type = t->type,

@@ -136,6 +136,8 @@ static enum status compute(struct device *d, const struct span *s, void *work, s
 
     (void)work;
     f->n_spans++;
+    if (f->row.idle)
+        return ST_OK;
     f->busy = true;
     for (int i = 0; i < s->n; i++) {
         if (s->cancel && atomic_load(s->cancel))

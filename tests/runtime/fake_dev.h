@@ -22,6 +22,7 @@ struct fake_row {
     size_t pad;       /* rounds sizes up to a multiple; 0 = plain bytes */
     bool opaque;      /* addresses mean nothing to the host */
     size_t work;      /* bytes of scratch for MUL_MAT */
+    bool idle;        /* does not compute at all, nor look: what is left is the time of the others */
 };
 
 struct fake {

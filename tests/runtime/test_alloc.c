@@ -11,6 +11,7 @@
 #include "runtime/check.h"
 #include "runtime/sched.h"
 #include "tests/runtime/fake_dev.h"
+#include "tests/runtime/llama_graph.h"
 #include "tests/runtime/rand_graph.h"
 
 #define N   64
@@ -567,49 +568,12 @@ static void test_deep(void **state)
     small_release(&s);
 }
 
-static struct tensor *weight(struct tensor *w, struct buffer *b, int64_t n0, int64_t n1)
-{
-    *w = (struct tensor){.buffer = b};
-    tensor_set_shape(w, DT_F32, 2, (int64_t[]){n0, n1});
-    return w;
-}
-
-/* One layer as in llama: attention with a cache, then the feed-forward part. */
-static struct tensor *layer(struct graph *g, struct tensor *x, struct tensor w[9], struct buffer *b,
-                            struct tensor *pos, struct tensor *ids, struct tensor *mask,
-                            int64_t n_tok)
-{
-    enum { EMBD = 576, HEAD = 64, HEADS = 9, KV = 3, FF = 1536, CTX = 1024 };
-    struct param_rope r = {.n_rot = HEAD, .base = 10000, .freq_scale = 1, .attn_factor = 1};
-    struct tensor *h, *q, *k, *v, *ck, *cv;
-    const size_t nb[] = {HEAD * 4, HEAD * KV * 4};
-
-    h = op_rms_norm(g, x, weight(&w[0], b, EMBD, 1), 1e-5f);
-    q = op_mul_mat(g, weight(&w[1], b, EMBD, EMBD), h);
-    k = op_mul_mat(g, weight(&w[2], b, EMBD, HEAD * KV), h);
-    v = op_mul_mat(g, weight(&w[3], b, EMBD, HEAD * KV), h);
-    q = op_rope(g, op_reshape(g, q, 3, (int64_t[]){HEAD, HEADS, n_tok}), pos, NULL, &r);
-    k = op_rope(g, op_reshape(g, k, 3, (int64_t[]){HEAD, KV, n_tok}), pos, NULL, &r);
-    k = op_reshape(g, k, 2, (int64_t[]){HEAD * KV, n_tok});
-    ck = op_set_rows(g, weight(&w[4], b + 1, HEAD * KV, CTX), k, ids);
-    cv = op_set_rows(g, weight(&w[5], b + 1, HEAD * KV, CTX), v, ids);
-    ck = op_view(g, ck, 3, (int64_t[]){HEAD, KV, CTX}, nb, 0);
-    cv = op_view(g, cv, 3, (int64_t[]){HEAD, KV, CTX}, nb, 0);
-    h = op_flash_attn(g, q, ck, cv, mask, NULL, NULL, &(struct param_attn){.scale = 0.125f});
-    h = op_reshape(g, h, 2, (int64_t[]){EMBD, n_tok});
-    x = op_add(g, op_mul_mat(g, weight(&w[6], b, EMBD, EMBD), h), x);
-    h = op_rms_norm(g, x, w, 1e-5f);
-    q = op_mul_mat(g, weight(&w[7], b, EMBD, FF), h);
-    k = op_mul_mat(g, &w[7], h);
-    return op_add(g, op_mul_mat(g, weight(&w[8], b, FF, EMBD), op_glu(g, q, k, GLU_SWIGLU)), x);
-}
-
 /* A model of 30 layers is planned in the time of a keystroke, close to the bound. */
 static void test_llama(void **state)
 {
-    static struct tensor w[30][9];
+    static struct tensor w[30][LLAMA_WEIGHTS];
+    struct llama_memory mem;
     struct small s;
-    struct buffer b[2];
     struct err e;
     double t;
 
@@ -617,18 +581,10 @@ static void test_llama(void **state)
     small_init(&s, cpu, 1, 2048);
     s.p->check = false;
     for (int64_t n_tok = 512; n_tok > 0; n_tok /= 512) {
-        struct tensor *pos, *ids, *mask, *x;
+        const struct buft *bt = s.m.devs.dev[0]->buft;
+        struct llama_graph o = {30, n_tok, &bt, 1, 1, &mem, w};
 
-        buffer_describe(&b[0], s.m.devs.dev[0]->buft, 0, USAGE_WEIGHTS);
-        buffer_describe(&b[1], s.m.devs.dev[0]->buft, 0, USAGE_ANY);
-        graph_reset(&s.g);
-        pos = graph_leaf(&s.g, DT_I32, 1, &n_tok, TENSOR_INPUT);
-        ids = graph_leaf(&s.g, DT_I64, 1, &n_tok, TENSOR_INPUT);
-        mask = graph_leaf(&s.g, DT_F32, 2, (int64_t[]){1024, n_tok}, TENSOR_INPUT);
-        x = graph_leaf(&s.g, DT_F32, 2, (int64_t[]){576, n_tok}, TENSOR_INPUT);
-        for (int i = 0; i < 30; i++)
-            x = layer(&s.g, x, w[i], b, pos, ids, mask, n_tok);
-        graph_expand(&s.g, output(x));
+        llama_graph(&s.g, &o);
         assert_int_equal(graph_status(&s.g, &e), ST_OK);
         t = now_ms();
         assert_int_equal(sched_plan(s.p, &s.g, &e) || alloc_plan(s.p, NULL, &e), 0);

@@ -32,28 +32,6 @@ static void put_f32(struct gguf_writer *w, const char *arch, const char *name, f
     gguf_put_f32(w, key, v);
 }
 
-/* Factors that some architectures need; the others do not look. */
-static void put_scales(void *ctx, struct gguf_writer *w)
-{
-    put_f32(w, ctx, "logit_scale", 4);
-    put_f32(w, ctx, "embedding_scale", 3);
-    put_f32(w, ctx, "residual_scale", 0.5f);
-    put_f32(w, ctx, "attention.max_alibi_bias", 8);
-}
-
-static struct tiny_options options(const char *arch, enum dtype type)
-{
-    return (struct tiny_options){.arch = arch,
-                                 .n_layer = 4,
-                                 .n_embd = 256,
-                                 .n_head_kv = strcmp(arch, "mpt") == 0 ? 4 : 2,
-                                 .n_ff = 256,
-                                 .seed = 3,
-                                 .type = type,
-                                 .keys = put_scales,
-                                 .ctx = (void *)arch};
-}
-
 static enum status keep(void *ctx, uint32_t pos, const float *logits, struct err *e)
 {
     (void)e;
@@ -150,7 +128,7 @@ static void test_every_arch(void **state)
     (void)state;
     for (int i = 0; arch_name(i); i++) {
         for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
-            struct tiny_options o = options(arch_name(i), types[k]);
+            struct tiny_options o = tiny_arch(arch_name(i), types[k]);
             char what[64];
             struct tiny t;
 
@@ -177,7 +155,7 @@ struct fused {
 
 static void fused_keys(void *ctx, struct gguf_writer *w)
 {
-    put_scales((void *)((struct fused *)ctx)->arch, w);
+    tiny_scales((void *)((struct fused *)ctx)->arch, w);
 }
 
 static void fuse(void *ctx, struct tiny_tensor *t)
@@ -210,7 +188,7 @@ static void test_fused_qkv(void **state)
         float *x[2];
 
         for (int k = 0; k < 2; k++) {
-            struct tiny_options o = options(archs[i], DT_F32);
+            struct tiny_options o = tiny_arch(archs[i], DT_F32);
             struct tiny t;
 
             f = (struct fused){.arch = archs[i], .fuse = k};
@@ -238,7 +216,7 @@ static void drop_v(void *ctx, struct tiny_tensor *t)
 
 static void test_missing_part(void **state)
 {
-    struct tiny_options o = options("phi3", DT_F32);
+    struct tiny_options o = tiny_arch("phi3", DT_F32);
     struct tiny t;
 
     (void)state;
@@ -251,7 +229,7 @@ static void test_missing_part(void **state)
 
 static float *deep_logits(const char *arch, uint32_t n_layer)
 {
-    struct tiny_options o = options(arch, DT_F32);
+    struct tiny_options o = tiny_arch(arch, DT_F32);
     struct tiny t;
     float *x;
 
@@ -298,7 +276,7 @@ static void temperature_keys(void *ctx, struct gguf_writer *w)
 
 static float *mistral3_logits(struct temperature k, uint32_t n_ubatch)
 {
-    struct tiny_options o = options("mistral3", DT_F32);
+    struct tiny_options o = tiny_arch("mistral3", DT_F32);
     struct tiny t;
     float *x;
 

@@ -64,8 +64,8 @@ static void oracle_init(struct oracle *o, struct graph *g)
     o->dev = NULL;
     o->data = calloc((size_t)g->n_slots, sizeof(*o->data));
     for (int i = 0; i < g->n_slots; i++) {
-        if (g->keys[i] && !g->keys[i]->view_src && !g->keys[i]->buffer)
-            o->data[i] = calloc(1, tensor_bytes(g->keys[i]) + 1);
+        if (g->set[i].t && !g->set[i].t->view_src && !g->set[i].t->buffer)
+            o->data[i] = calloc(1, tensor_bytes(g->set[i].t) + 1);
     }
     for (int i = 0; i < g->n_leafs; i++) {
         if (!g->leafs[i]->buffer)

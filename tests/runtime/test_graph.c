@@ -308,7 +308,7 @@ static void test_out_of_memory(void **state)
             break;
         assert_int_equal(st, ST_NOMEM);
     }
-    assert_int_equal(n, 7); /* pool, nodes, leafs, keys, uses, index, stack */
+    assert_int_equal(n, 5); /* pool, nodes, leafs, set, stack */
     graph_release(&g);
 }
 

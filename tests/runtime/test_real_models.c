@@ -15,12 +15,13 @@
 #include "runtime/model.h"
 #include "runtime/session.h"
 #include "tests/runtime/logits.h"
+#include "tests/runtime/real_model.h"
 
 #define N_TOP 48
 
 struct pair {
     const char *model, *oracle;
-    char model_path[512];
+    char model_path[REAL_MODEL_PATH];
     char *json; /* the oracle's text; owned */
 };
 
@@ -139,33 +140,16 @@ static void test_distance(void **state)
     devices_close(&devs);
 }
 
-static bool there(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-
-    if (f)
-        fclose(f);
-    return f != NULL;
-}
-
 /* Both files of a pair; false and a line on stdout when one is not there. */
 static bool find(struct pair *p)
 {
-    const char *source = getenv("GGRUN_SOURCE_DIR"), *models = getenv("GGRUN_MODELS");
-    const char *home = getenv("HOME");
+    const char *source = getenv("GGRUN_SOURCE_DIR");
     char path[512];
     size_t n;
 
-    if (models)
-        snprintf(p->model_path, sizeof p->model_path, "%s/%s", models, p->model);
-    else
-        snprintf(p->model_path, sizeof p->model_path, "%s/.cache/ggrun/%s", home ? home : "",
-                 p->model);
     snprintf(path, sizeof path, "%s/../shared/oracles/logits/%s", source ? source : ".", p->oracle);
-    if (!there(p->model_path)) {
-        printf("%s is not there\n", p->model_path);
+    if (!real_model(p->model, p->model_path))
         return false;
-    }
     p->json = read_file(path, &n);
     if (!p->json)
         printf("%s is not there\n", path);

@@ -4,11 +4,8 @@
  */
 #include "tests/unit.h"
 
-#include <string.h>
-
-#include "gguf/base/mem.h"
-#include "runtime/arch.h"
 #include "runtime/session.h"
+#include "tests/runtime/described.h"
 
 static struct devices devs;
 static struct err err;
@@ -26,50 +23,6 @@ static int teardown(void **state)
     (void)state;
     devices_close(&devs);
     return 0;
-}
-
-/* A model of these sizes with weights that are descriptions only. */
-struct described {
-    struct model m;
-    struct buffer buffer;
-    struct tensor *tensors;
-};
-
-static void describe(struct described *d, const struct hparams *hp)
-{
-    static const struct placement_options on_cpu;
-    const struct arch *a = arch_find("llama", 5);
-
-    *d = (struct described){.m = {.arch = a, .hp = *hp}};
-    hparams_same_layers(&d->m.hp);
-    assert_int_equal(placement_new(&d->m.placement, &devs, &d->m.hp, &on_cpu, NULL), ST_OK);
-    d->m.n_weights = a->n_globals + (int)hp->n_layer * a->n_layer;
-    d->m.weights = mem_array((size_t)d->m.n_weights, sizeof *d->m.weights);
-    d->tensors = mem_array((size_t)d->m.n_weights, sizeof *d->tensors);
-    buffer_describe(&d->buffer, devices_cpu(&devs)->buft, 1, USAGE_WEIGHTS);
-    for (int i = 0; i < a->n_tensors; i++) {
-        for (uint32_t il = 0; il < (arch_per_layer(&a->tensors[i]) ? hp->n_layer : 1); il++) {
-            int k = arch_index(a, &a->tensors[i], il);
-            int64_t ne[TENSOR_DIMS];
-            int n_dims = arch_shape(&a->tensors[i], &d->m.hp, il, ne);
-
-            if ((a->tensors[i].optional && !a->tensors[i].instead) ||
-                !arch_has(&a->tensors[i], &d->m.hp, il))
-                continue;
-            assert_true(
-                tensor_set_shape(&d->tensors[k], n_dims > 1 ? DT_Q8_0 : DT_F32, n_dims, ne));
-            arch_tensor_name(a->tensors[i].name, il, d->tensors[k].name);
-            d->tensors[k].buffer = &d->buffer;
-            d->m.weights[k] = &d->tensors[k];
-        }
-    }
-}
-
-static void forget(struct described *d)
-{
-    placement_free(d->m.placement);
-    mem_free(d->m.weights);
-    mem_free(d->tensors);
 }
 
 /* late: samplers in the graph that are set after the start, or NULL. */
@@ -126,14 +79,12 @@ static void test_no_regrow(void **state)
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         struct described d;
 
-        describe(&d, &models[i]);
-        d.m.hp.norm_eps = 1e-5f;
-        d.m.hp.rope_base = 10000;
-        d.m.hp.rope_scale = d.m.hp.rope_attn_factor = 1;
+        if (described_init(&d, &models[i], &devs, &err))
+            fail_msg("%s", err.msg);
         for (size_t k = 0; k < 2 * sizeof ubs / sizeof ubs[0]; k++)
             for (size_t j = 0; j < 3; j++)
                 plan_all_pairs(&d.m, ubs[k / 2], k % 2, j ? &late[j - 1] : NULL);
-        forget(&d);
+        described_release(&d);
     }
 }
 

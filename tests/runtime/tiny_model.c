@@ -129,6 +129,35 @@ static void put_u32(struct gguf_writer *w, const char *arch, const char *name, u
     gguf_put_u32(w, key, v);
 }
 
+static void put_f32(struct gguf_writer *w, const char *arch, const char *name, float v)
+{
+    char key[128];
+
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    gguf_put_f32(w, key, v);
+}
+
+void tiny_scales(void *ctx, struct gguf_writer *w)
+{
+    put_f32(w, ctx, "logit_scale", 4);
+    put_f32(w, ctx, "embedding_scale", 3);
+    put_f32(w, ctx, "residual_scale", 0.5f);
+    put_f32(w, ctx, "attention.max_alibi_bias", 8);
+}
+
+struct tiny_options tiny_arch(const char *arch, enum dtype type)
+{
+    return (struct tiny_options){.arch = arch,
+                                 .n_layer = 4,
+                                 .n_embd = 256,
+                                 .n_head_kv = strcmp(arch, "mpt") == 0 ? 4 : 2,
+                                 .n_ff = 256,
+                                 .seed = 3,
+                                 .type = type,
+                                 .keys = tiny_scales,
+                                 .ctx = (void *)arch};
+}
+
 static void put_latent(struct gguf_writer *w, const char *arch, const struct hparams_latent *l)
 {
     put_u32(w, arch, "attention.q_lora_rank", l->n_q_lora);
@@ -181,8 +210,6 @@ static bool any_experts(const struct hparams *hp)
 
 static void put_keys(struct gguf_writer *w, const char *arch, const struct hparams *hp)
 {
-    char key[128];
-
     gguf_put_str(w, "general.architecture", arch);
     gguf_put_str(w, "tokenizer.ggml.model", "none");
     put_u32(w, arch, "vocab_size", hp->n_vocab);
@@ -201,8 +228,7 @@ static void put_keys(struct gguf_writer *w, const char *arch, const struct hpara
     }
     if (any_experts(hp))
         put_experts(w, arch, &hp->experts);
-    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
-    gguf_put_f32(w, key, 1e-5f);
+    put_f32(w, arch, "attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
 /* Norms near 1, RoPE factors above 1, biases small, matrices so that a product keeps its size. */
@@ -296,10 +322,11 @@ enum status tiny_write(const struct tiny_options *o, void **bytes, size_t *n, st
     return st;
 }
 
-enum status tiny_load_bytes(struct tiny *t, void *bytes, size_t n, struct err *e)
+static enum status load(struct tiny *t, void *bytes, size_t n, const char *sim, struct err *e)
 {
-    struct device_options dopt = {.n_threads = 3};
-    struct model_options opt = {.devs = &t->devs};
+    static const struct placement_options on_sim = {.n_gpu_layers = PLACE_ALL};
+    struct device_options dopt = {.n_threads = 3, .sim = sim};
+    struct model_options opt = {.devs = &t->devs, .place = sim ? &on_sim : NULL};
     struct gguf *g;
     enum status st;
 
@@ -314,6 +341,11 @@ enum status tiny_load_bytes(struct tiny *t, void *bytes, size_t n, struct err *e
     return st;
 }
 
+enum status tiny_load_bytes(struct tiny *t, void *bytes, size_t n, struct err *e)
+{
+    return load(t, bytes, n, NULL, e);
+}
+
 enum status tiny_load(struct tiny *t, const struct tiny_options *o, struct err *e)
 {
     void *bytes;
@@ -321,7 +353,7 @@ enum status tiny_load(struct tiny *t, const struct tiny_options *o, struct err *
     enum status st = tiny_write(o, &bytes, &n, e);
 
     *t = (struct tiny){0};
-    return st ? st : tiny_load_bytes(t, bytes, n, e);
+    return st ? st : load(t, bytes, n, o->sim, e);
 }
 
 void tiny_release(struct tiny *t)

@@ -31,15 +31,21 @@ struct tiny_options {
     bool tied;      /* leave out what another tensor can stand in for */
     bool experts;   /* of an architecture with and without: with, but for the first layer */
     bool optionals; /* write the optional tensors too: biases */
+    const char *sim; /* of tiny_load: all layers on simulated accelerators, "2" of them; NULL: on the CPU */
     void (*keys)(void *ctx, struct gguf_writer *w);    /* after the usual keys; may be NULL */
     void (*tensor)(void *ctx, struct tiny_tensor *t);  /* for each tensor; may be NULL */
     void *ctx;
 };
 
+/* Sizes and keys with which every architecture of arch.def can be made, of every type: 4 layers, 256 wide. */
+struct tiny_options tiny_arch(const char *arch, enum dtype type);
+/* A hook for `keys` with the architecture's name as ctx: factors that some need; the others do not look. */
+void tiny_scales(void *ctx, struct gguf_writer *w);
+
 /* *bytes is released with mem_free. */
 enum status tiny_write(const struct tiny_options *o, void **bytes, size_t *n, struct err *e);
 
-/* The same, loaded on the CPU. */
+/* The same, loaded. */
 struct tiny {
     void *bytes;
     size_t n_bytes;
@@ -47,7 +53,7 @@ struct tiny {
     struct model *m;
 };
 enum status tiny_load(struct tiny *t, const struct tiny_options *o, struct err *e);
-/* Load from bytes that were written before (owned by t afterwards). */
+/* Load on the CPU from bytes that were written before (owned by t afterwards). */
 enum status tiny_load_bytes(struct tiny *t, void *bytes, size_t n, struct err *e);
 void tiny_release(struct tiny *t);
 /* Options of a session on it: F32 cache, all outputs. */
