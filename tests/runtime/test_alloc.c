@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "gguf/base/log.h"
 #include "gguf/base/mem.h"
@@ -532,14 +531,6 @@ static void test_checker(void **state)
 
 /* ---- size and speed ---- */
 
-static double now_ms(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec * 1e-6;
-}
-
 /* 100,000 nodes in a chain. */
 static void test_deep(void **state)
 {
@@ -547,7 +538,6 @@ static void test_deep(void **state)
     struct small s;
     struct tensor *x;
     struct err e;
-    double t;
 
     (void)state;
     small_init(&s, cpu, 1, DEEP + 1);
@@ -558,24 +548,20 @@ static void test_deep(void **state)
             : i % 3 == 1 ? op_scale(&s.g, x, 2, 0)
                          : op_transpose(&s.g, x);
     graph_expand(&s.g, x);
-    t = now_ms();
+    /* 60 ms are usual; a quadratic walk would take minutes, more than the test has */
     assert_int_equal(sched_plan(s.p, &s.g, &e) || alloc_plan(s.p, NULL, &e), 0);
-    t = now_ms() - t;
-    print_message("%d nodes planned in %.0f ms\n", DEEP, t);
-    assert_true(t < 5000); /* 60 ms is usual; a quadratic walk takes minutes */
     assert_int_equal(check_alloc(s.p, &s.g, &e), ST_OK);
     assert_int_equal(s.p->peak, 2 * ONE);
     small_release(&s);
 }
 
-/* A model of 30 layers is planned in the time of a keystroke, close to the bound. */
+/* A model of 30 layers is planned close to the bound. */
 static void test_llama(void **state)
 {
     static struct tensor w[30][LLAMA_WEIGHTS];
     struct llama_memory mem;
     struct small s;
     struct err e;
-    double t;
 
     (void)state;
     small_init(&s, cpu, 1, 2048);
@@ -586,12 +572,7 @@ static void test_llama(void **state)
 
         llama_graph(&s.g, &o);
         assert_int_equal(graph_status(&s.g, &e), ST_OK);
-        t = now_ms();
         assert_int_equal(sched_plan(s.p, &s.g, &e) || alloc_plan(s.p, NULL, &e), 0);
-        t = now_ms() - t;
-        print_message("%d nodes, %d tokens: %.2f ms, peak %zu, least %zu, sum %zu\n", s.g.n_nodes,
-                      (int)n_tok, t, s.p->peak, s.p->least, s.p->sum_nodes);
-        assert_true(t < 200); /* below 1 ms is usual */
         assert_int_equal(check_alloc(s.p, &s.g, &e), ST_OK);
         assert_true(s.p->peak <= s.p->least + s.p->least / 20);
         assert_true(s.p->sum_nodes > 20 * s.p->peak);
