@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Peak memory of a run stays below file + KV cache + compute buffers + 64 MiB.
+"""Peak memory of a run stays below file + KV cache + compute buffers + 64 MiB, and is what the plan says.
 
 Usage: memory.py GGRUN. Uses the embedded model, and SmolLM2 where scripts/get-models has put it.
 """
+import json
 import os
 import resource
 import subprocess
@@ -47,4 +48,17 @@ for model, args in cases:
     limit = os.path.getsize(model) + stats["kv_bytes"] + buffers + SLACK
     print(f"{os.path.basename(model)}: peak {used / 2**20:.1f} MiB, limit {limit / 2**20:.1f} MiB")
     bad += used > limit
+
+# What 'ggrun plan' says beforehand, when the context is used to its end: within 2 % or 20 MB.
+if os.path.exists(smol):
+    for n_ctx, n_ubatch, kv in ((256, 256, "f16"), (512, 512, "f16"), (512, 64, "f32"), (1024, 512, "q8_0"), (1024, 128, "f16"), (1024, 256, "f32")):
+        args = ["-c", str(n_ctx), "-ub", str(n_ubatch), "-ctk", kv, "-ctv", kv]
+        r = subprocess.run([ggrun, "plan", "--json", smol, *args], capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        planned = sum(v for d in json.loads(r.stdout)["devices"] for k, v in d.items() if k.endswith("_bytes") and k != "limit_bytes")
+        text = "fox " * (n_ctx - 12)
+        used, stats = peak(["-m", smol, "--temp", "0", "--stats", "-p", text, "-n", "8", *args])
+        assert stats["tokens_prompt"] > n_ctx - 20, stats
+        print(f"-c {n_ctx} -ub {n_ubatch} {kv}: planned {planned / 2**20:.1f} MiB, peak {used / 2**20:.1f} MiB")
+        bad += abs(used - planned) > max(0.02 * used, 20e6)
 sys.exit(1 if bad else 0)
