@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """Where layers and weights go, on simulated accelerators: always the bytes of the CPU. Usage: devices.py GGRUN"""
 import json
+import math
 import os
+import random
 import re
+import struct
+
+import gguf_file
 
 from common import *
 
@@ -136,6 +141,35 @@ if os.path.exists(moe):
     all_less = [i for i, s in enumerate(said) if s.startswith("all 3") and "experts" in s]
     some = [i for i, s in enumerate(said) if " of 3 layers fit" in s]
     check("experts before layers", some and all_less and all_with and max(some) < min(all_less) < max(all_less) < min(all_with), said)
+
+# ---- many splits: 64 layers whose tensors are on three devices in turn ----
+EMBD, HEAD = 32, 8
+deep = gguf_file.File()
+rng = random.Random(1)
+for key, kind, value in (("general.architecture", gguf_file.STR, "llama"), ("llama.block_count", gguf_file.U32, 64), ("llama.context_length", gguf_file.U32, 256),
+                         ("llama.embedding_length", gguf_file.U32, EMBD), ("llama.feed_forward_length", gguf_file.U32, EMBD), ("llama.attention.head_count", gguf_file.U32, EMBD // HEAD),
+                         ("llama.attention.layer_norm_rms_epsilon", gguf_file.F32, 1e-5), ("llama.vocab_size", gguf_file.U32, 64), ("tokenizer.ggml.model", gguf_file.STR, "none")):
+    deep.set(key, kind, value)
+
+
+def put(name, *ne):
+    n = math.prod(ne)
+    deep.tensors[name] = (ne, 0, struct.pack(f"<{n}f", *(1.0 if len(ne) == 1 else rng.uniform(-0.2, 0.2) for _ in range(n))))
+
+
+put("token_embd.weight", EMBD, 64)
+put("output_norm.weight", EMBD)
+for i in range(64):
+    for part in ("attn_norm", "ffn_norm"):
+        put(f"blk.{i}.{part}.weight", EMBD)
+    for part in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        put(f"blk.{i}.{part}.weight", EMBD, EMBD)
+path = deep.write(os.path.join(tmp, "deep.gguf"))
+base = ("logits", "-m", path, "--ids", "1,2,3,4,5,6,7,8,9", "-o", "-")
+place = ["--sim", "2", "-ot", "attn_q|ffn_up|attn_norm=SIM0,attn_k|ffn_gate=SIM1_ROWS,attn_(v|output)|ffn_down|norm=CPU"]
+ref, r = run(*base), run(*base, *place)
+n_splits = len(json.loads(run("plan", "--json", path, *place).stdout)["splits"])
+check("many splits", n_splits >= 500 and ref.returncode == 0 and r.stdout == ref.stdout, n_splits, ref.stderr, r.stderr)
 
 # ---- every architecture ----
 archs = os.path.join(source, "..", "shared", "oracles", "archs")

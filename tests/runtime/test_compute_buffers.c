@@ -94,7 +94,7 @@ static void test_sizes(void **state)
     (void)state;
     assert_int_equal(devices_open(&devs, &dopt, &e), ST_OK);
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        struct model *m;
+        struct model *m = NULL;
         struct gguf *g;
 
         if (gguf_open(&g, reals[i].path, GGUF_MMAP, &e) || model_load(&m, g, &mo, &e))
