@@ -167,6 +167,49 @@ static double tokens_per_second(const struct test *t, double ns)
 
 /* ---- rows ---- */
 
+/* "SIM0,CPU", and what the accelerators are. */
+static void add_devices(cJSON *j, const struct devices *devs)
+{
+    struct text names = {0}, info = {0};
+
+    for (int i = 0; i < devs->n; i++) {
+        const struct device *d = devs->dev[i];
+
+        text_addf(&names, "%s%s", i ? "," : "", d->name);
+        if (d->kind != DEVICE_CPU)
+            text_addf(&info, "%s%s", info.n ? ", " : "", d->desc);
+    }
+    cJSON_AddStringToObject(j, "gpu_info", info.p ? info.p : "");
+    cJSON_AddStringToObject(j, "backends", names.p ? names.p : "CPU");
+    text_release(&names);
+    text_release(&info);
+}
+
+/* What was asked for, and the layers that really are on accelerators. */
+static void add_placement(cJSON *j, const struct bench *b)
+{
+    static const char *const modes[] = {"layer", "none", "row"};
+    const struct options *o = b->c->opt;
+    const struct model *m = b->s.model;
+    struct text rules = {0};
+    int n = 0;
+
+    for (uint32_t il = 0; m && il <= m->hp.n_layer; il++)
+        n += placement_layer(m->placement, il) != devices_cpu(&b->s.devs);
+    for (int i = 0; i < o->n_tensor_rules; i++)
+        text_addf(&rules, "%s%s", i ? "," : "", o->tensor_rules[i]);
+    cJSON_AddNumberToObject(j, "n_gpu_layers", n);
+    cJSON_AddStringToObject(j, "split_mode", modes[o->split_mode]);
+    cJSON_AddNumberToObject(j, "main_gpu", o->main_gpu);
+    cJSON_AddBoolToObject(j, "no_kv_offload", o->no_kv_offload);
+    cJSON_AddStringToObject(j, "devices", o->device ? o->device : "auto");
+    cJSON_AddStringToObject(j, "tensor_split", o->tensor_split ? o->tensor_split : "");
+    cJSON_AddItemToObject(j, "tensor_buft_overrides",
+                          json_string(rules.p ? rules.p : "none", rules.p ? rules.n : 4));
+    cJSON_AddBoolToObject(j, "no_op_offload", b->no_op_offload);
+    text_release(&rules);
+}
+
 /*
  * A row is a JSON object whatever the format: md and csv print from its fields, in its order, so
  * that no format has a field of its own.
@@ -179,8 +222,7 @@ static cJSON *row_new(const struct bench *b, const struct test *t)
 
     cJSON_AddStringToObject(j, "build_version", GGRUN_VERSION);
     cJSON_AddItemToObject(j, "cpu_info", json_string(b->cpu, strlen(b->cpu)));
-    cJSON_AddStringToObject(j, "gpu_info", "");
-    cJSON_AddStringToObject(j, "backends", o->blas ? "CPU,BLAS" : "CPU");
+    add_devices(j, &b->s.devs);
     cJSON_AddItemToObject(j, "model_filename", json_string(b->path, strlen(b->path)));
     cJSON_AddItemToObject(j, "model_type", json_string(b->model_type, strlen(b->model_type)));
     cJSON_AddNumberToObject(j, "model_size", m ? (double)m->n_weight_bytes : 0);
@@ -191,7 +233,7 @@ static cJSON *row_new(const struct bench *b, const struct test *t)
     cJSON_AddStringToObject(j, "type_k", dtype_name(kv_type(o->type_k)));
     cJSON_AddStringToObject(j, "type_v", dtype_name(kv_type(o->type_v)));
     cJSON_AddBoolToObject(j, "flash_attn", o->flash_attn != FA_OFF);
-    cJSON_AddNumberToObject(j, "n_gpu_layers", 0);
+    add_placement(j, b);
     cJSON_AddBoolToObject(j, "use_mmap", !o->no_mmap);
     cJSON_AddNumberToObject(j, "n_prompt", t->n_prompt);
     cJSON_AddNumberToObject(j, "n_gen", t->n_gen);

@@ -117,6 +117,8 @@ for size, words in (("16GiB", b"all 5 layers go to SIM0"), ("7MiB", b"2 of 5 lay
     for flag in ([], ["--fit"], ["-ngl", "auto"]):
         r = run(*ASK, "--sim", size, *flag)
         check(f"said and done {size} {flag}", words in r.stderr and r.stdout == want, r.stderr)
+rows = json.loads(run("bench", "--sim", "2", "-ngl", "3", "-ot", "ffn_up=CPU", "-p", "8", "-n", "0", "-r", "1", "-o", "json").stdout)
+check("bench says what it runs on", [(r["backends"], r["n_gpu_layers"], r["tensor_buft_overrides"]) for r in rows] == [("SIM0,SIM1,CPU", 3, "ffn_up=CPU")], rows)
 check_ok("bench fits too", run("bench", "--sim", "4MiB", "-p", "64", "-n", "4", "-r", "1"))
 check_error("--fit and a number", run(*ASK, "--sim", "1", "--fit", "-ngl", "3"), 2, "--fit", "-ngl 3")
 
