@@ -101,6 +101,21 @@ struct device_memory device_memory(const struct device *d)
     return m;
 }
 
+enum status device_nomem(const struct device *d, const char *what, size_t n, const char *hint,
+                         struct err *e)
+{
+    struct device_memory m = device_memory(d);
+    char need[32], has[32], all[32];
+
+    text_size(need, sizeof need, n);
+    if (!m.n_total)
+        return err_set(e, ST_NOMEM, "not enough memory on '%s': %s needs %s; %s", d->name, what,
+                       need, hint);
+    return err_set(e, ST_NOMEM, "not enough memory on '%s': %s needs %s, %s of %s are free; %s",
+                   d->name, what, need, text_size(has, sizeof has, m.n_free),
+                   text_size(all, sizeof all, m.n_total), hint);
+}
+
 bool device_offload_op(const struct device *d, const struct tensor *t)
 {
     return d->ops->offload_op && d->ops->offload_op(d, t);

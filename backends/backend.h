@@ -156,6 +156,12 @@ struct device {
 bool device_supports_op(const struct device *d, const struct tensor *t);
 bool device_supports_buft(const struct device *d, const struct buft *bt);
 struct device_memory device_memory(const struct device *d); /* zeros if unknown */
+/*
+ * ST_NOMEM for n bytes that do not fit: "not enough memory on 'SIM0': <what> needs 6.0 GiB, 3.8 GiB of 8.0 GiB
+ * are free; <hint>".
+ */
+enum status device_nomem(const struct device *d, const char *what, size_t n, const char *hint,
+                         struct err *e);
 bool device_offload_op(const struct device *d, const struct tensor *t);
 size_t device_work_size(const struct device *d, const struct tensor *t);
 enum status device_compute(struct device *d, const struct span *s, void *work, size_t n_work,

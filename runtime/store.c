@@ -112,13 +112,10 @@ static enum status fits(const struct store *s, const struct device *dev, const c
 {
     size_t n = store_bytes_on(s, dev);
     struct device_memory m = device_memory(dev);
-    char need[32], have[32];
 
     if (m.n_total ? n <= m.n_free : n < SIZE_MAX)
         return ST_OK;
-    return err_set(e, ST_NOMEM, "not enough memory on '%s': %s needs %s, %s are free; %s",
-                   dev->name, what, text_size(need, sizeof need, n),
-                   text_size(have, sizeof have, m.n_free), hint);
+    return device_nomem(dev, what, n, hint, e);
 }
 
 enum status store_bind(struct store *s, bool dry, const char *what, const char *hint, struct err *e)
@@ -132,10 +129,8 @@ enum status store_bind(struct store *s, bool dry, const char *what, const char *
 
         if (dry)
             buffer_describe(p->buffer, p->bt, p->n_bytes, s->usage);
-        else
-            st = buffer_init(p->buffer, p->bt, p->n_bytes, s->usage, e);
-        if (st)
-            err_context(e, "%s (%s)", what, hint);
+        else if (buffer_init(p->buffer, p->bt, p->n_bytes, s->usage, NULL))
+            st = device_nomem(p->dev, what, p->n_bytes, hint, e);
     }
     for (int i = 0; i < s->n_entries && !st && !dry; i++) {
         struct store_entry *en = &s->entries[i];

@@ -48,8 +48,8 @@ enum status store_add(struct store *s, const struct device *dev, const struct bu
                       struct tensor *t, struct err *e);
 
 /*
- * Allocate (zeroed) and set data. `dry`: descriptions only. When it does not fit: ST_NOMEM "not enough
- * memory on 'SIM0': <what> needs 6.0 GiB, 3.8 GiB are free; <hint>".
+ * Allocate (zeroed) and set data. `dry`: descriptions only. What does not fit is ST_NOMEM: device_nomem with
+ * `what` and `hint`.
  */
 enum status store_bind(struct store *s, bool dry, const char *what, const char *hint, struct err *e);
 

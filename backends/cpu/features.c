@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -274,6 +275,24 @@ static void group_memory(const char *dir, size_t *n_free, size_t *n_total)
         *n_free = (size_t)(max - (used < max ? used : max));
 }
 
+/* What the limit of this process's addresses (ulimit -v) leaves. */
+static void limit_memory(const char *root, size_t *n_free, size_t *n_total)
+{
+    unsigned long long used;
+    struct rlimit r;
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/proc/self/statm", root);
+    if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY ||
+        !read_number(path, "", &used))
+        return;
+    used *= (unsigned long long)sysconf(_SC_PAGESIZE);
+    if (r.rlim_cur < *n_total)
+        *n_total = (size_t)r.rlim_cur;
+    if (r.rlim_cur - (used < r.rlim_cur ? used : r.rlim_cur) < *n_free)
+        *n_free = (size_t)(r.rlim_cur - (used < r.rlim_cur ? used : r.rlim_cur));
+}
+
 bool cpu_memory(const char *root, size_t *n_free, size_t *n_total)
 {
     unsigned long long total, avail;
@@ -285,6 +304,7 @@ bool cpu_memory(const char *root, size_t *n_free, size_t *n_total)
         return false;
     *n_total = (size_t)total << 10; /* the file says kB and means KiB */
     *n_free = (size_t)avail << 10;
+    limit_memory(root, n_free, n_total);
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!read_file(path, groups, sizeof groups))
         return true;

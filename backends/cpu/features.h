@@ -40,8 +40,8 @@ const char *cpu_brand(char *out, size_t n_out);
 int cpu_quota_cores(const char *root);
 
 /*
- * Memory of this machine, or what this process's control groups (v2, each level up to the root) leave of
- * it, in bytes: all, and what is available without swapping (the page cache counts as available). False
+ * Memory of this machine, or what this process's control groups (v2, each level up to the root) and ulimit -v
+ * leave of it, in bytes: all, and what is available without swapping (the page cache counts as available). False
  * if unknown.
  * Source: Linux, Documentation/filesystems/proc.rst (MemTotal, MemAvailable), admin-guide/cgroup-v2.rst
  * (memory.max, memory.current, inactive_file of memory.stat).

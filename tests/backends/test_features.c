@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "backends/backend.h"
@@ -109,8 +110,10 @@ static void test_quota(void **state)
 
 static void test_memory(void **state)
 {
+    struct rlimit all, some;
     size_t n_free, n_total;
     char root[512];
+    bool ok;
 
     (void)state;
     tree(root, "memory-none");
@@ -135,6 +138,15 @@ static void test_memory(void **state)
     put(root, "/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 500000\nactive_file 7\n");
     assert_true(cpu_memory(root, &n_free, &n_total));
     assert_true(n_free == 1500000 && n_total == 4000000);
+
+    put(root, "/proc/self/statm", "10 5 1\n");
+    assert_int_equal(getrlimit(RLIMIT_AS, &all), 0);
+    some = (struct rlimit){.rlim_cur = 3000000, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &some), 0);
+    ok = cpu_memory(root, &n_free, &n_total);
+    assert_int_equal(setrlimit(RLIMIT_AS, &all), 0);
+    assert_true(ok && n_total == 3000000);
+    assert_true(n_free == 1500000); /* the group leaves less than the limit does */
 
     assert_true(cpu_memory("", &n_free, &n_total)); /* of this machine */
     assert_true(n_free > 0 && n_free <= n_total);

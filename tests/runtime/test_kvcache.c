@@ -199,7 +199,7 @@ static void test_too_big(void **state)
     assert_non_null(strstr(e.msg, "'FAKE'"));
     assert_non_null(strstr(e.msg, "1000000"));
     assert_non_null(strstr(e.msg, "503.6 MiB")); /* 3 layers of 1000192 cells of 80 + 96 bytes */
-    assert_non_null(strstr(e.msg, "48.0 MiB are free"));
+    assert_non_null(strstr(e.msg, "48.0 MiB of 64.0 MiB are free"));
     o.dry = true; /* a description costs nothing */
     assert_int_equal(kvcache_init(&kv, &hp, &o, &e), ST_OK);
     assert_int_equal(kv.n_bytes, 528101376);
