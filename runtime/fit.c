@@ -9,13 +9,14 @@
 #define MARGIN_MAX ((size_t)1 << 30) /* bytes */
 
 struct fit {
-    struct placement_options po;
-    float *shares; /* [n_gpu] */
+    struct placement_options po; /* what is tried */
+    float *shares;               /* [n_gpu] */
     int n_gpu;
+    int gpu, n_behind; /* the accelerator that is being filled, and the layers of those behind it */
     struct gguf *file;
     const struct devices *devs;
     struct session_options so;
-    uint32_t n_layer; /* of the model, known after the first trial */
+    int32_t n_layer; /* of the model, known after the first trial */
     bool experts;
 };
 
@@ -29,9 +30,8 @@ static bool fits_device(const struct model *m, const struct session *s, const st
     return !dm.n_total || n + margin <= dm.n_free;
 }
 
-/* Plan with the last n_gpu_layers layers on accelerators, without the experts of the first n_cpu_moe. */
-static enum status try(struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe, bool *fits,
-                       struct err *e)
+/* Plan with the options as they are now. */
+static enum status try(struct fit *f, bool *fits, struct err *e)
 {
     struct model_options mo = {.devs = f->devs, .place = &f->po, .dry = true, .borrow_file = true};
     struct session *s = NULL;
@@ -39,12 +39,10 @@ static enum status try(struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe, b
     enum status st;
 
     *fits = false;
-    f->po.n_gpu_layers = n_gpu_layers;
-    f->po.n_cpu_moe = n_cpu_moe;
     log_mute(true); /* the run will say it all */
     st = model_load(&m, f->file, &mo, e);
     if (!st) {
-        f->n_layer = m->hp.n_layer;
+        f->n_layer = (int32_t)m->hp.n_layer;
         f->experts = m->hp.experts.n_expert != 0;
         st = session_new(&s, m, &f->so, e);
     }
@@ -59,38 +57,37 @@ static enum status try(struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe, b
     return st == ST_NOMEM && f->n_layer ? ST_OK : st; /* a tensor larger than a device's largest */
 }
 
-/* The fewest leading layers in 1..n_layer without their experts such that it fits; n_layer + 1: none. */
-static enum status fit_experts(struct fit *f, int32_t *n_cpu_moe, struct err *e)
+typedef void set_fn(struct fit *f, int32_t x);
+
+static void set_layers(struct fit *f, int32_t n)
 {
-    int32_t lo = 1, hi = (int32_t)f->n_layer + 1;
-
-    while (lo < hi) {
-        int32_t mid = lo + (hi - lo) / 2;
-        bool fits;
-        enum status st = try(f, PLACE_ALL, mid, &fits, e);
-
-        if (st)
-            return st;
-        if (fits)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    *n_cpu_moe = lo;
-    return ST_OK;
+    f->po.n_gpu_layers = n;
 }
 
-/* The most layers, less than all, that fit; 0 do when nothing is copied there either. */
-static enum status fit_layers(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_layers,
-                              struct err *e)
+static void set_layers_with_experts(struct fit *f, int32_t n)
 {
-    int32_t lo = 0, hi = (int32_t)f->n_layer;
+    f->po.n_cpu_moe = f->n_layer - n;
+}
+
+static void set_layers_of_gpu(struct fit *f, int32_t n)
+{
+    f->shares[f->gpu] = (float)n;
+    f->po.n_gpu_layers = f->n_behind + n;
+}
+
+/* Set the largest x of 1..max that fits; x = 0, and *found = 0, if none does. */
+static enum status set_largest(struct fit *f, set_fn *set, int32_t max, int32_t *found,
+                               struct err *e)
+{
+    int32_t lo = 0, hi = max;
 
     while (lo < hi) {
         int32_t mid = hi - (hi - lo) / 2;
+        enum status st;
         bool fits;
-        enum status st = try(f, mid, n_cpu_moe, &fits, e);
 
+        set(f, mid);
+        st = try(f, &fits, e);
         if (st)
             return st;
         if (fits)
@@ -98,46 +95,59 @@ static enum status fit_layers(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_l
         else
             hi = mid - 1;
     }
-    *n_gpu_layers = lo;
+    set(f, lo);
+    *found = lo;
     return ST_OK;
 }
 
 /* Fill one accelerator after the other, from the last. */
-static enum status fill_devices(struct fit *f, int32_t n_cpu_moe, int32_t *n_gpu_layers,
-                                struct err *e)
+static enum status fill_devices(struct fit *f, struct err *e)
 {
-    int32_t n_all = (int32_t)f->n_layer + 1, total = 0;
+    enum status st = ST_OK;
 
     f->po.tensor_split = f->shares;
     f->po.n_tensor_split = f->n_gpu;
-    for (int g = f->n_gpu - 1; g >= 0; g--) {
-        int32_t lo = 0, hi = n_all - total;
+    for (f->gpu = f->n_gpu - 1; f->gpu >= 0 && !st; f->gpu--) {
+        int32_t n;
 
-        while (lo < hi) {
-            int32_t mid = hi - (hi - lo) / 2;
-            enum status st;
-            bool fits;
-
-            f->shares[g] = (float)mid;
-            st = try(f, total + mid, n_cpu_moe, &fits, e);
-            if (st)
-                return st;
-            if (fits)
-                lo = mid;
-            else
-                hi = mid - 1;
-        }
-        f->shares[g] = (float)lo;
-        total += lo;
+        st = set_largest(f, set_layers_of_gpu, f->n_layer + 1 - f->n_behind, &n, e);
+        f->n_behind += n;
     }
-    *n_gpu_layers = total;
-    if (!total)
-        f->po.tensor_split = NULL;
-    f->po.n_tensor_split = total ? f->n_gpu : 0;
-    return ST_OK;
+    if (!f->n_behind) /* shares of nothing are none */
+        f->po.n_tensor_split = 0;
+    return st;
 }
 
-static void tell(const struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe)
+/* All layers do not fit: which do. */
+static enum status fit_part(struct fit *f, struct err *e)
+{
+    bool may_move_experts = f->experts && !f->po.cpu_moe && !f->po.n_cpu_moe;
+    enum status st = ST_OK;
+    bool fits = false;
+    int32_t n;
+
+    if (may_move_experts) {
+        set_layers_with_experts(f, 0);
+        st = try(f, &fits, e);
+    }
+    if (st)
+        return st;
+    if (fits)
+        return set_largest(f, set_layers_with_experts, f->n_layer - 1, &n, e);
+    if (f->po.split == SPLIT_LAYER && !f->po.n_tensor_split)
+        st = fill_devices(f, e);
+    else
+        st = set_largest(f, set_layers, f->n_layer, &n, e);
+    if (st || f->po.n_gpu_layers)
+        return st;
+    if (may_move_experts)
+        f->po.n_cpu_moe = 0;
+    st = try(f, &fits, e);
+    f->so.exec.no_op_offload |= !fits;
+    return st;
+}
+
+static void tell(const struct fit *f)
 {
     struct text on = {0};
     char experts[64] = "";
@@ -146,13 +156,15 @@ static void tell(const struct fit *f, int32_t n_gpu_layers, int32_t n_cpu_moe)
         if (f->devs->dev[i]->kind == DEVICE_GPU)
             text_addf(&on, "%s%s", on.n ? ", " : "", f->devs->dev[i]->name);
     }
-    if (n_cpu_moe && n_gpu_layers)
-        snprintf(experts, sizeof experts, ", without the experts of the first %d", (int)n_cpu_moe);
-    if (n_gpu_layers > (int32_t)f->n_layer)
-        log_note("-ngl auto: all %u layers go to %s%s", f->n_layer + 1, on.p ? on.p : "", experts);
+    if (f->po.n_cpu_moe)
+        snprintf(experts, sizeof experts, ", without the experts of the first %d",
+                 (int)f->po.n_cpu_moe);
+    if (f->po.n_gpu_layers > f->n_layer)
+        log_note("-ngl auto: all %d layers go to %s%s", (int)f->n_layer + 1, on.p ? on.p : "",
+                 experts);
     else
-        log_note("-ngl auto: %d of %u layers fit into %s%s", (int)n_gpu_layers, f->n_layer + 1,
-                 on.p ? on.p : "", experts);
+        log_note("-ngl auto: %d of %d layers fit into %s%s", (int)f->po.n_gpu_layers,
+                 (int)f->n_layer + 1, on.p ? on.p : "", experts);
     text_release(&on);
 }
 
@@ -160,35 +172,20 @@ enum status fit_placement(struct placement_options *po, float *shares, struct gg
                           const struct devices *devs, struct session_options *so, struct err *e)
 {
     struct fit f = {.po = *po, .shares = shares, .file = file, .devs = devs, .so = *so};
-    int32_t n_gpu_layers = PLACE_ALL, n_cpu_moe = po->n_cpu_moe;
-    bool fits;
     enum status st;
+    bool fits;
 
     for (int i = 0; i < devs->n; i++)
         f.n_gpu += devs->dev[i]->kind == DEVICE_GPU;
     f.so.exec = (struct exec_options){.dry = true, .no_op_offload = so->exec.no_op_offload};
-    st = try(&f, n_gpu_layers, n_cpu_moe, &fits, e);
-    if (!st && !fits && f.experts && !po->cpu_moe && !n_cpu_moe) {
-        st = fit_experts(&f, &n_cpu_moe, e);
-        fits = n_cpu_moe <= (int32_t)f.n_layer;
-        n_cpu_moe = fits ? n_cpu_moe : (int32_t)f.n_layer;
-    }
-    if (!st && !fits) {
-        bool spread = po->split == SPLIT_LAYER && !po->n_tensor_split;
-
-        st = (spread ? fill_devices : fit_layers)(&f, n_cpu_moe, &n_gpu_layers, e);
-        if (!st && !n_gpu_layers) {
-            st = try(&f, 0, n_cpu_moe, &fits, e);
-            f.so.exec.no_op_offload |= !fits;
-        }
-    }
+    set_layers(&f, PLACE_ALL);
+    st = try(&f, &fits, e);
+    if (!st && !fits)
+        st = fit_part(&f, e);
     if (st)
         return st;
-    po->tensor_split = f.po.tensor_split;
-    po->n_tensor_split = f.po.n_tensor_split;
+    *po = f.po;
     so->exec.no_op_offload = f.so.exec.no_op_offload;
-    po->n_gpu_layers = n_gpu_layers;
-    po->n_cpu_moe = n_cpu_moe;
-    tell(&f, n_gpu_layers, n_cpu_moe);
+    tell(&f);
     return ST_OK;
 }
