@@ -58,10 +58,17 @@ enum status exec_new(struct exec **out, const struct devices *devs, const struct
     x->devs = devs;
     if (opt)
         x->opt = *opt;
+    if (!x->opt.n_slots)
+        x->opt.n_slots = 1;
 #if !defined(NDEBUG) && !defined(__OPTIMIZE__)
     x->opt.check = true;
 #endif
     x->plans.prev = x->plans.next = &x->plans;
+    if (x->opt.n_slots < 1 || x->opt.n_slots > EXEC_SLOTS_MAX) {
+        st = err_set(e, ST_USAGE, "%d slots are wanted, expected 1 to %d", x->opt.n_slots,
+                     EXEC_SLOTS_MAX);
+        goto fail;
+    }
     st = plan_new(&x->trial, devs, e);
     if (st)
         goto fail;
@@ -87,6 +94,7 @@ void exec_free(struct exec *x)
     if (!x)
         return;
     assert(x->plans.next == &x->plans);
+    exec_wait(x, NULL);
     for (int b = 0; x->bufs && b < x->n_bufs; b++) {
         for (int c = 0; c < x->bufs[b].n_chunks; c++) {
             buffer_release(x->bufs[b].chunks[c].b);
@@ -130,9 +138,11 @@ static void bind_plan(struct exec *x, struct plan *p)
 {
     /* Names of spans: like uids of graphs, they only have to differ from all others of the process. */
     static _Atomic uint64_t last_uid;
-    int n_copies = p->n_own - p->n_shadows;
+    uint64_t n_uids = (uint64_t)p->n_splits * (uint64_t)p->n_pipe + 1;
+    struct tensor *shadows = p->own + p->n_own - p->n_shadows;
 
     p->bound = true;
+    p->pipe = 0;
     for (int b = 0; b < p->n_bufs; b++) {
         for (int c = 0; c < p->bufs[b].n_chunks; c++) {
             struct plan_chunk *pc = &p->chunks[p->bufs[b].first_chunk + c];
@@ -145,13 +155,13 @@ static void bind_plan(struct exec *x, struct plan *p)
     for (int i = 0; i < p->n_tensors; i++)
         bind_tensor(p, &p->tensors[i]);
     for (int i = 0; i < p->n_shadows; i++) {
-        const struct tensor *t = p->tensors[p->run_slot[p->shadow_of[i]]].t;
+        int r = p->shadow_of[i];
+        int slot = plan_in_pipe(p, p->run_slot[r % p->n_run], r / p->n_run);
 
-        p->own[n_copies + i].data = t->data;
-        p->own[n_copies + i].buffer = t->buffer;
+        shadows[i].data = p->tensors[slot].t->data;
+        shadows[i].buffer = p->tensors[slot].t->buffer;
     }
-    p->uid =
-        atomic_fetch_add_explicit(&last_uid, (uint64_t)p->n_splits + 1, memory_order_relaxed) + 1;
+    p->uid = atomic_fetch_add_explicit(&last_uid, n_uids, memory_order_relaxed) + 1;
     p->generation = x->generation;
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;
@@ -340,6 +350,7 @@ static enum status make_plan(struct exec *x, struct plan *p, const struct graph 
 
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;
+    p->n_pipe = x->opt.n_slots;
     p->check = x->opt.check;
     st = sched_plan(p, g, e);
     if (!st)
@@ -402,8 +413,10 @@ enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e)
 
 enum status exec_reserve_done(struct exec *x, struct err *e)
 {
-    enum status st = ST_OK;
+    enum status st = exec_wait(x, e);
 
+    if (st)
+        return st;
     x->is_reserved = false; /* growth by a reservation is none that it failed to foresee */
     for (int b = 0; b < x->n_bufs; b++) {
         for (int c = 0; c < x->bufs[b].n_chunks && !st; c++)
@@ -423,8 +436,10 @@ enum status exec_reserve_done(struct exec *x, struct err *e)
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e)
 {
     struct plan *p = *out;
-    enum status st;
+    enum status st = exec_wait(x, e);
 
+    if (st)
+        return st;
     if (!p) {
         st = plan_new(&p, x->devs, e);
         if (st)

@@ -42,6 +42,7 @@ struct exec_queue {
     bool on;
     struct event *given; /* other queues wait for it: all that this one was given so far */
     struct event *read;  /* the host waits for it: its memory has been read */
+    struct event *end[EXEC_SLOTS_MAX]; /* [n_slots] the host waits for it: a slot's last replay */
 };
 
 struct exec {
@@ -55,6 +56,8 @@ struct exec {
     struct exec_queue *queues; /* [devs->n] */
     uint64_t busy;    /* bit d: device d was given work since it was waited for */
     uint64_t reading; /* bit d: its queue may still read host memory that will be written again */
+    uint64_t used[EXEC_SLOTS_MAX]; /* [n_slots] bit d: queue d was given work of this slot */
+    const struct plan *current; /* the plan that is in work, if any */
     const struct buffer **own; /* [n_own] all chunks: tensors in these are not external */
     int n_own, cap_own;
     struct plan *trial;     /* of exec_reserve */

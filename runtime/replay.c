@@ -55,13 +55,16 @@ enum status queues_init(struct exec *x, struct err *e)
     for (int d = 0; d < x->devs->n && !x->opt.dry; d++) {
         struct device *dev = x->devs->dev[d];
         struct exec_queue *q = &x->queues[d];
-        enum status st = ST_OK;
+        enum status st;
 
         q->on = has_queue(x->devs, d);
-        if (q->on)
-            st = dev->ops->event_new(dev, &q->given, e);
-        if (q->on && !st)
+        if (!q->on)
+            continue;
+        st = dev->ops->event_new(dev, &q->given, e);
+        if (!st)
             st = dev->ops->event_new(dev, &q->read, e);
+        for (int k = 0; k < x->opt.n_slots && !st; k++)
+            st = dev->ops->event_new(dev, &q->end[k], e);
         if (st)
             return st;
     }
@@ -72,13 +75,26 @@ void queues_release(struct exec *x)
 {
     for (int d = 0; x->queues && d < x->devs->n; d++) {
         const struct device_ops *ops = x->devs->dev[d]->ops;
+        struct exec_queue *q = &x->queues[d];
 
-        if (x->queues[d].given)
-            ops->event_free(x->queues[d].given);
-        if (x->queues[d].read)
-            ops->event_free(x->queues[d].read);
+        if (q->given)
+            ops->event_free(q->given);
+        if (q->read)
+            ops->event_free(q->read);
+        for (int k = 0; k < EXEC_SLOTS_MAX; k++) {
+            if (q->end[k])
+                ops->event_free(q->end[k]);
+        }
     }
     mem_free(x->queues);
+}
+
+/* Device d is about to be given work. */
+static void give(struct exec *x, const struct plan *p, int d)
+{
+    x->busy |= BIT(d);
+    if (x->queues[d].on)
+        x->used[p->pipe] |= BIT(d);
 }
 
 /* Wait for all that device d was given. */
@@ -146,12 +162,24 @@ static enum status copy_by_host(struct exec *x, const struct tensor *src, struct
     return st;
 }
 
-static enum status copy_tensor(struct exec *x, struct plan *p, const struct plan_tensor *c,
-                               struct err *e)
+/*
+ * May its bytes be written before the end of the pipeline slot's replay is waited for? Not those of a
+ * weight, nor those that exist once per pipeline slot, but for what ops write into.
+ */
+static bool will_change(const struct plan *p, int slot)
 {
-    const struct plan_tensor *orig = &p->tensors[c->copy_of];
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    return !pt->weight && (pt->twin < 0 || p->tensors[pt->owner].writer >= 0);
+}
+
+static enum status copy_tensor(struct exec *x, struct plan *p, int copy, struct err *e)
+{
+    const struct plan_tensor *c = &p->tensors[copy], *orig = &p->tensors[c->copy_of];
     struct device *from = x->devs->dev[orig->dev], *to = x->devs->dev[c->dev];
-    size_t n = tensor_bytes(c->t);
+    const struct tensor *src = p->tensors[plan_in_pipe(p, c->copy_of, p->pipe)].t;
+    struct tensor *dst = p->tensors[plan_in_pipe(p, copy, p->pipe)].t;
+    size_t n = tensor_bytes(dst);
     enum status st;
 
     x->stats.copies++;
@@ -159,34 +187,37 @@ static enum status copy_tensor(struct exec *x, struct plan *p, const struct plan
         return ST_OK;
     switch (way_of(x, p, c)) {
     case WAY_SET:
-        if (!orig->weight) /* weights never change */
+        if (will_change(p, c->copy_of))
             x->reading |= BIT(c->dev);
-        return to->ops->set_async(to, c->t, 0, orig->t->data, n, e);
+        return to->ops->set_async(to, dst, 0, src->data, n, e);
     case WAY_GET:
-        x->busy |= BIT(orig->dev);
-        return from->ops->get_async(from, orig->t, 0, c->t->data, n, e);
+        give(x, p, orig->dev);
+        return from->ops->get_async(from, src, 0, dst->data, n, e);
     case WAY_COPY:
-        x->busy |= BIT(orig->dev);
-        return from->ops->copy_async(from, orig->t, c->t, e);
+        give(x, p, orig->dev);
+        return from->ops->copy_async(from, src, dst, e);
     case WAY_HOST:
         break;
     }
     st = finish(x, orig->dev, e);
     if (!st)
         st = finish(x, c->dev, e);
-    return st ? st : copy_by_host(x, orig->t, c->t, e);
+    return st ? st : copy_by_host(x, src, dst, e);
 }
 
-/* Devices whose queues bring copies to the split in this way. */
+/*
+ * Devices whose queues bring copies to the split in this way; `once`: only those whose copies exist
+ * once for all pipeline slots.
+ */
 static uint64_t bringers(const struct exec *x, const struct plan *p, const struct plan_split *sp,
-                         enum way way)
+                         enum way way, bool once)
 {
     uint64_t set = 0;
 
     for (int k = 0; k < sp->n_inputs; k++) {
         const struct plan_tensor *c = &p->tensors[p->inputs[sp->first_input + k]];
 
-        if (way_of(x, p, c) == way)
+        if (way_of(x, p, c) == way && !(once && c->twin >= 0))
             set |= BIT(p->tensors[c->copy_of].dev);
     }
     return set;
@@ -196,18 +227,19 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
                                struct err *e)
 {
     struct device *dev = x->devs->dev[sp->dev];
-    uint64_t copy = bringers(x, p, sp, WAY_COPY), get = bringers(x, p, sp, WAY_GET);
+    uint64_t copy = bringers(x, p, sp, WAY_COPY, false), get = bringers(x, p, sp, WAY_GET, false);
+    uint64_t in_use = bringers(x, p, sp, WAY_COPY, true);
     uint64_t reading = x->reading;
     enum status st = ST_OK;
 
     x->reading &= ~BIT(sp->dev); /* to see whether this split reads */
     /* the device may still use the memory that is written */
     for (int d = 0; d < x->devs->n && !st; d++) {
-        if (copy & BIT(d))
+        if (in_use & BIT(d))
             st = follow(x, d, sp->dev, e);
     }
     for (int k = 0; k < sp->n_inputs && !st; k++)
-        st = copy_tensor(x, p, &p->tensors[p->inputs[sp->first_input + k]], e);
+        st = copy_tensor(x, p, p->inputs[sp->first_input + k], e);
     if (!st && (x->reading & BIT(sp->dev)))
         st = dev->ops->event_record(dev, x->queues[sp->dev].read, e);
     x->reading |= reading;
@@ -241,7 +273,7 @@ static enum status make_room(struct exec *x, const struct plan_split *sp, struct
 
 static struct span span_at(const struct plan *p, int first, int n, const struct replay *r)
 {
-    return (struct span){.nodes = &p->run[first],
+    return (struct span){.nodes = &p->run[p->pipe * p->n_run + first],
                          .uses = &p->run_uses[first],
                          .n = n,
                          .n_threads = r->n_threads,
@@ -270,8 +302,8 @@ static enum status run_logged(struct exec *x, struct plan *p, int d, int first, 
         st = device_compute(dev, &s, x->scratch[d].b.base, x->scratch[d].b.size, e);
         if (!st)
             st = device_synchronize(dev, e);
-        log_debug("exec: %s %s %s %s %.1f us", p->run[i]->name, op_name(p->run[i]->op), dev->name,
-                  device_kernel_name(dev, p->run[i]), (double)(now_ns() - t) * 1e-3);
+        log_debug("exec: %s %s %s %s %.1f us", s.nodes[0]->name, op_name(s.nodes[0]->op), dev->name,
+                  device_kernel_name(dev, s.nodes[0]), (double)(now_ns() - t) * 1e-3);
     }
     return st;
 }
@@ -321,6 +353,7 @@ static enum status run_watched(struct exec *x, struct plan *p, const struct plan
 
 static enum status run_splits(struct exec *x, struct plan *p, const struct replay *r, struct err *e)
 {
+    uint64_t uid = p->uid + (uint64_t)p->pipe * (uint64_t)p->n_splits;
     enum status st = ST_OK;
     bool stop = false;
 
@@ -330,21 +363,23 @@ static enum status run_splits(struct exec *x, struct plan *p, const struct repla
         if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed))
             return err_set(e, ST_CANCELLED, "stopped");
         st = make_room(x, sp, e);
-        x->busy |= BIT(sp->dev);
+        give(x, p, sp->dev);
         if (!st)
             st = copy_inputs(x, p, sp, e);
         if (st)
             return st;
-        x->busy |= BIT(sp->dev); /* copies by the host have waited for it */
+        give(x, p, sp->dev); /* copies by the host have waited for it */
         if (r->watch)
             st = run_watched(x, p, sp, r, &stop, e);
         else
-            st = run_part(x, p, sp->dev, sp->first_run, sp->n_run, p->uid + (uint64_t)s, r, e);
+            st = run_part(x, p, sp->dev, sp->first_run, sp->n_run, uid + (uint64_t)s, r, e);
     }
     return st;
 }
 
-static enum status wait_all(struct exec *x, struct err *e)
+/* ---- slots ---- */
+
+enum status exec_wait(struct exec *x, struct err *e)
 {
     enum status first = ST_OK;
 
@@ -353,22 +388,100 @@ static enum status wait_all(struct exec *x, struct err *e)
 
         first = first ? first : st;
     }
+    memset(x->used, 0, sizeof x->used);
+    x->current = NULL;
     return first;
 }
 
-enum status exec_replay(struct exec *x, struct plan *p, const struct replay *r, struct err *e)
+static enum status may_run(const struct exec *x, const struct plan *p, struct err *e)
 {
-    static const struct replay plain;
-    enum status st, st_wait;
-
     if (x->opt.dry)
         return err_set(e, ST_UNSUPPORTED, "a dry run has no memory to compute in");
     if (!p->bound)
         return err_set(e, ST_NOMEM, "the plan has no memory: planning it, or a larger one, failed");
     assert(p->generation == x->generation);
+    return ST_OK;
+}
+
+/* Wait for a slot's last replay. */
+static enum status wait_slot(struct exec *x, int slot, struct err *e)
+{
+    enum status st = ST_OK;
+
+    for (int d = 0; d < x->devs->n && !st; d++) {
+        if (x->used[slot] & BIT(d))
+            st = x->devs->dev[d]->ops->event_synchronize(x->queues[d].end[slot], e);
+    }
+    x->used[slot] = 0;
+    return st;
+}
+
+/* Let the graph's inputs, and what shares their bytes, be those of the slot. */
+static void point_to_slot(struct plan *p, int slot)
+{
+    p->pipe = slot;
+    for (int i = 0; i < p->n_nodes + p->n_leafs; i++) {
+        const struct plan_tensor *pt = &p->tensors[i], *po;
+
+        if (pt->twin < 0)
+            continue;
+        po = &p->tensors[plan_in_pipe(p, pt->owner, slot)];
+        pt->t->buffer = p->chunks[p->bufs[po->buf].first_chunk + po->chunk].buffer;
+        pt->t->data = (char *)pt->t->buffer->base + po->offs + pt->view_offs;
+    }
+}
+
+enum status exec_begin(struct exec *x, struct plan *p, struct err *e)
+{
+    enum status st = may_run(x, p, e);
+
+    if (!st && (x->opt.n_slots == 1 || x->current != p))
+        st = exec_wait(x, e);
+    if (!st && x->opt.n_slots > 1) {
+        point_to_slot(p, (p->pipe + 1) % x->opt.n_slots);
+        st = wait_slot(x, p->pipe, e);
+    }
+    return st;
+}
+
+/* Mark where the slot's replay ends; devices without a queue end here. */
+static enum status end_slot(struct exec *x, const struct plan *p, struct err *e)
+{
+    uint64_t used = x->used[p->pipe];
+    enum status st = ST_OK;
+
+    for (int d = 0; d < x->devs->n && !st; d++) {
+        struct device *dev = x->devs->dev[d];
+
+        if (!x->queues[d].on)
+            st = finish(x, d, e);
+        else if (used & BIT(d))
+            st = dev->ops->event_record(dev, x->queues[d].end[p->pipe], e);
+    }
+    return st;
+}
+
+enum status exec_submit(struct exec *x, struct plan *p, const struct replay *r, struct err *e)
+{
+    static const struct replay plain;
+    enum status st = may_run(x, p, e);
+
+    if (st)
+        return st;
+    assert(!x->used[p->pipe]); /* exec_begin, or exec_wait, came before */
+    x->current = p;
     st = run_splits(x, p, r ? r : &plain, e);
-    st_wait = wait_all(x, st ? NULL : e); /* after a failure too */
-    st = st ? st : st_wait;
+    if (!st)
+        st = end_slot(x, p, e);
+    if (st)
+        exec_wait(x, NULL);
     x->stats.replays += !st;
     return st;
+}
+
+enum status exec_replay(struct exec *x, struct plan *p, const struct replay *r, struct err *e)
+{
+    enum status st = exec_submit(x, p, r, e);
+
+    return st ? st : exec_wait(x, e);
 }

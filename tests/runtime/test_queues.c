@@ -9,6 +9,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/sim/sim.h"
 #include "gguf/base/mem.h"
+#include "runtime/check.h"
 #include "runtime/exec.h"
 #include "runtime/plan.h"
 #include "tests/runtime/oracle.h"
@@ -64,63 +65,102 @@ static void replay(struct exec *x, struct plan *p)
 
 /* ---- results ---- */
 
-static void random_results(int n_sims, uint64_t first, uint64_t n, int n_ops, uint64_t op_ns,
-                           double byte_ns)
+struct world {
+    int n_sims, n_slots;
+    uint64_t first, n; /* seeds */
+    int n_ops;
+    uint64_t op_ns;
+    double byte_ns;
+};
+
+/* Runs [from, to), waited for at the end only; results are those of the last. */
+static void some_runs(struct exec *x, struct plan *p, struct graph *g, int from, int to)
 {
-    struct exec_options opt = {.check = true};
-    struct devices devs, host;
+    for (int run = from; run < to; run++) {
+        if (exec_begin(x, p, &err))
+            fail_msg("%s", err.msg);
+        write_inputs(g, run);
+        if (exec_submit(x, p, NULL, &err))
+            fail_msg("%s", err.msg);
+    }
+    if (exec_wait(x, &err))
+        fail_msg("%s", err.msg);
+}
+
+static int runs_of(struct exec *x, struct plan **p, const struct world *w,
+                   const struct devices *devs, uint64_t seed)
+{
+    struct devices host = {.dev = &devs->dev[devs->n - 1], .n = 1};
+    struct rand_options o = {.seed = seed, .n_ops = w->n_ops, .memory = true};
+    struct rand_graph rg, ref;
+    struct oracle oracle;
+    enum status st;
+    int run = 0;
+
+    assert_true(rand_graph_init(&rg, devs, &o));
+    assert_true(rand_graph_init(&ref, &host, &o));
+    oracle_init(&oracle, &ref.g);
+    oracle.dev = host.dev[0];
+    st = exec_plan(x, p, &rg.g, &err);
+    assert_true(st == ST_OK || st == ST_UNSUPPORTED); /* a layout that the CPU does not take */
+    for (int next; run < 8 && !st; run = next) {
+        next = run + 1 + (int)(seed + (uint64_t)run) % 5;
+        some_runs(x, *p, &rg.g, run, next);
+        for (int k = run; k < next; k++)
+            oracle_run(&oracle, k); /* caches remember every run */
+        results_are(&rg.g, &oracle, seed, next - 1);
+        assert_int_equal(check_bind(*p, &rg.g, &err), ST_OK);
+    }
+    oracle_release(&oracle);
+    rand_graph_release(&rg);
+    rand_graph_release(&ref);
+    return run;
+}
+
+static void random_results(const struct world *w)
+{
+    struct exec_options opt = {.check = true, .n_slots = w->n_slots};
+    struct devices devs;
     struct exec *x;
     struct exec_stats stats;
     struct plan *p = NULL;
     int runs = 0;
 
-    open_devices(&devs, n_sims, op_ns, byte_ns);
-    host = (struct devices){.dev = &devs.dev[n_sims], .n = 1};
+    open_devices(&devs, w->n_sims, w->op_ns, w->byte_ns);
     assert_int_equal(exec_new(&x, &devs, &opt, &err), ST_OK);
-    for (uint64_t seed = first; seed < first + n; seed++) {
-        struct rand_options o = {.seed = seed, .n_ops = n_ops, .memory = true};
-        struct rand_graph rg, ref;
-        struct oracle oracle;
-        enum status st;
-
-        assert_true(rand_graph_init(&rg, &devs, &o));
-        assert_true(rand_graph_init(&ref, &host, &o));
-        oracle_init(&oracle, &ref.g);
-        oracle.dev = devices_cpu(&devs);
-        st = exec_plan(x, &p, &rg.g, &err);
-        assert_true(st == ST_OK || st == ST_UNSUPPORTED); /* a layout that the CPU does not take */
-        for (int run = 0; run < 3 && !st; run++, runs++) {
-            write_inputs(&rg.g, run);
-            replay(x, p);
-            oracle_run(&oracle, run);
-            results_are(&rg.g, &oracle, seed, run);
-        }
-        oracle_release(&oracle);
-        rand_graph_release(&rg);
-        rand_graph_release(&ref);
-    }
+    for (uint64_t seed = w->first; seed < w->first + w->n; seed++)
+        runs += runs_of(x, &p, w, &devs, seed);
     exec_stats(x, &stats);
-    print_message("%d runs over %d devices, %d copies\n", runs, n_sims + 1, (int)stats.copies);
-    assert_true(runs > (int)n / 3);
+    print_message("%d runs over %d devices, %d slots: %d copies\n", runs, w->n_sims + 1, w->n_slots,
+                  (int)stats.copies);
+    assert_true(runs > (int)w->n / 2);
+    assert_int_equal(stats.replays, runs);
     assert_true(stats.copies > (uint64_t)runs);
     plan_free(p);
     exec_free(x);
     devices_close(&devs);
 }
 
-static void test_one(void **state)
+static void test_one_slot(void **state)
 {
     (void)state;
-    random_results(1, 0, 60, 30, 0, 0);
-    random_results(1, 100, 20, 30, 20000, 0);
+    random_results(&(struct world){1, 1, .first = 0, .n = 60, .n_ops = 30});
+    random_results(&(struct world){1, 1, .first = 100, .n = 20, .n_ops = 30, .op_ns = 20000});
+    random_results(&(struct world){3, 1, .first = 200, .n = 60, .n_ops = 40});
+    random_results(&(struct world){3, 1, .first = 300, .n = 20, .n_ops = 40, .op_ns = 20000});
+    random_results(&(struct world){3, 1, .first = 400, .n = 20, .n_ops = 40, .byte_ns = 20});
+    random_results(&(struct world){4, 1, .first = 600, .n = 40, .n_ops = 80, .op_ns = 50000});
 }
 
-static void test_three(void **state)
+static void test_more_slots(void **state)
 {
     (void)state;
-    random_results(3, 200, 60, 40, 0, 0);
-    random_results(3, 300, 20, 40, 20000, 0);
-    random_results(3, 400, 20, 40, 0, 20);
+    random_results(&(struct world){1, 2, .first = 0, .n = 60, .n_ops = 30});
+    random_results(&(struct world){1, 3, .first = 100, .n = 20, .n_ops = 30, .op_ns = 20000});
+    random_results(&(struct world){3, 2, .first = 200, .n = 60, .n_ops = 40});
+    random_results(&(struct world){3, 2, .first = 300, .n = 20, .n_ops = 40, .op_ns = 20000});
+    random_results(&(struct world){3, 8, .first = 400, .n = 20, .n_ops = 40, .byte_ns = 20});
+    random_results(&(struct world){2, 3, .first = 500, .n = 20, .n_ops = 80, .byte_ns = 5});
 }
 
 /* ---- waiting ---- */
@@ -237,8 +277,8 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),
-        cmocka_unit_test(test_three),
+        cmocka_unit_test(test_one_slot),
+        cmocka_unit_test(test_more_slots),
         cmocka_unit_test(test_waits),
         cmocka_unit_test(test_no_allocation),
     };
