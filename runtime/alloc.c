@@ -13,7 +13,8 @@
  *   2. A live tensor whose children and views are both 0 is freed at once, after the node that read
  * it. What never had children is a result and stays; so do outputs, what is kept, and constants.
  *   3. Inputs, constants and whatever else must be there before the run are placed before
- * everything else. An input that is rewritten before every run is freed after its last reader.
+ * everything else. An input that is rewritten before every run is freed after its last reader; what
+ * exists once per pipeline slot is placed as early and never freed.
  *   4. In place: a node takes over the bytes of a source if its op allows it, the layouts agree,
  * this is the only thing left that needs them, and they are ours, not an output and in the same
  * buffer. If the source is a view, it must be the only one of its owner and start where the owner
@@ -38,7 +39,8 @@
 #include "gguf/base/mem.h"
 #include "runtime/pack.h"
 
-#define NEAR 64 /* the walk's result stands when it is within least / NEAR of the least possible   \
+#define NEAR                                                                                       \
+    64 /* the walk's result stands when it is within least / NEAR of the least possible   \
                  */
 
 struct block {
@@ -389,11 +391,11 @@ static void count(struct alloc *a)
             if (pt->src[j] >= 0)
                 a->life[pt->src[j]].children++;
         }
-        if (pt->copy_of >= 0) {
+        if (pt->copy_of >= 0)
             a->life[pt->copy_of].children++;
-            continue;
-        }
-        if (!l)
+        if (l && (pt->twin >= 0 || pt->twin_of >= 0)) /* a later replay may write it at any time */
+            l->early = l->stays = true;
+        if (!l || pt->copy_of >= 0 || pt->twin_of >= 0)
             continue;
         if (pt->flags & (TENSOR_INPUT | TENSOR_KEEP))
             l->early = true;

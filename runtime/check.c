@@ -311,6 +311,23 @@ static bool is_listed(const struct plan *p, int copy)
     return false;
 }
 
+/* What pipeline slot k has in place of a tensor, seen from its place in pipeline slot 0. */
+static int in_pipe(const struct world *w, int slot, int k)
+{
+    return k > 0 && w->p->tensors[slot].twin >= 0 ? w->p->tensors[slot].twin + k - 1 : slot;
+}
+
+/* `used` belongs to pipeline slot k, or to all: the tensor that stands for it in pipeline slot 0. */
+static const struct tensor *first_of(const struct world *w, int k, const struct tensor *used)
+{
+    int slot = used ? slot_of(w, used) : -1, base;
+
+    if (slot < 0)
+        return used;
+    base = w->p->tensors[slot].twin_of < 0 ? slot : w->p->tensors[slot].twin_of;
+    return in_pipe(w, base, k) == slot ? tensor_at(w, base) : NULL;
+}
+
 static enum status check_source(const struct world *w, int s, int i, const struct tensor *src,
                                 const struct tensor *used, struct err *e)
 {
@@ -339,19 +356,25 @@ static enum status check_source(const struct world *w, int s, int i, const struc
     return ST_OK;
 }
 
-/* run[r] does what node i does, reading what it reads. */
-static enum status check_run(const struct world *w, int s, int r, int i, struct err *e)
+/* run[r] of pipeline slot k does what node i does, reading what it reads. */
+static enum status check_run(const struct world *w, int k, int s, int r, int i, struct err *e)
 {
-    const struct tensor *t = w->g->nodes[i], *x = w->p->run[r];
+    const struct tensor *t = w->g->nodes[i], *x = w->p->run[k * w->p->n_run + r];
     enum status st = ST_OK;
 
     if (w->p->run_slot[r] != i || w->p->tensors[i].dev != w->p->splits[s].dev)
         return FAIL(e, "'%s' is not computed in its turn on its device", t->name);
     if (x->op != t->op || !tensor_same_layout(x, t) || x->flags != t->flags ||
-        memcmp(x->params, t->params, sizeof x->params) != 0 || x->view_src != t->view_src)
+        memcmp(x->params, t->params, sizeof x->params) != 0 ||
+        first_of(w, k, x->view_src) != t->view_src)
         return FAIL(e, "'%s' is computed as something else", t->name);
-    for (int j = 0; j < TENSOR_SRC && !st; j++)
-        st = check_source(w, s, i, t->src[j], x->src[j], e);
+    for (int j = 0; j < TENSOR_SRC && !st; j++) {
+        const struct tensor *used = first_of(w, k, x->src[j]);
+
+        if (x->src[j] && !used)
+            return FAIL(e, "'%s' reads '%s' in slot %d", t->name, x->src[j]->name, k);
+        st = check_source(w, s, i, t->src[j], used, e);
+    }
     return st;
 }
 
@@ -393,9 +416,11 @@ static enum status check_splits(const struct world *w, struct err *e)
                 continue;
             if (r >= p->n_run)
                 return FAIL(e, "'%s' is never computed", w->g->nodes[i]->name);
-            st = check_run(w, s, r++, i, e);
+            for (int k = 0; k < p->n_pipe && !st; k++)
+                st = check_run(w, k, s, r, i, e);
             if (st)
                 return st;
+            r++;
         }
         if (sp->n_run != r - sp->first_run || sp->n_run == 0)
             return FAIL(e, "split %d computes %d nodes, says %d", s, r - sp->first_run, sp->n_run);
@@ -407,10 +432,55 @@ static enum status check_splits(const struct world *w, struct err *e)
     return r == p->n_run ? ST_OK : FAIL(e, "%d nodes too many are computed", p->n_run - r);
 }
 
+/* ---- pipeline slots ---- */
+
+/* What the host, or another device, writes while an earlier replay may be in work. */
+static bool needs_twins(const struct world *w, int slot)
+{
+    const struct tensor *t = tensor_at(w, slot), *o;
+    int from = w->p->tensors[slot].copy_of;
+
+    if (from >= 0) {
+        t = tensor_at(w, from);
+        return !exists(w, t) || owner_of(t)->buffer->usage != USAGE_WEIGHTS ||
+               !owner_of(t)->buffer->buft->is_host;
+    }
+    o = owner_of(t);
+    return !exists(w, t) && o->op == OP_NONE && (o->flags & TENSOR_INPUT) &&
+           !(o->flags & TENSOR_KEEP);
+}
+
+/* Each has its twins, which are like it, belong to nobody else, and are views of each other's owners. */
+static enum status check_twins(const struct world *w, struct err *e)
+{
+    const struct plan *p = w->p;
+
+    for (int i = 0; i < p->n_tensors; i++) {
+        const struct tensor *t = tensor_at(w, i);
+
+        if (p->tensors[i].twin_of >= 0)
+            continue;
+        if ((p->tensors[i].twin >= 0) != (p->n_pipe > 1 && needs_twins(w, i)))
+            return FAIL(e, "'%s' is not what it should be in %d slots", t->name, p->n_pipe);
+        for (int k = 1; k < p->n_pipe && p->tensors[i].twin >= 0; k++) {
+            int twin = in_pipe(w, i, k), owner = slot_of(w, owner_of(t));
+            const struct tensor *x = tensor_at(w, twin);
+
+            if (p->tensors[twin].twin_of != i || p->tensors[twin].dev != p->tensors[i].dev ||
+                !tensor_same_layout(x, t) || x->view_offs != t->view_offs ||
+                slot_of(w, owner_of(x)) != in_pipe(w, owner, k))
+                return FAIL(e, "'%s' is something else in slot %d", t->name, k);
+        }
+    }
+    return ST_OK;
+}
+
 static enum status check_all_sched(const struct world *w, struct err *e)
 {
     enum status st = check_homes(w, e);
 
+    if (!st)
+        st = check_twins(w, e);
     return st ? st : check_splits(w, e);
 }
 
@@ -530,12 +600,13 @@ static void keep_what_matters(const struct world *w, struct times *tm)
         int o = slot_of(w, owner_of(t));
         bool copy = w->p->tensors[i].copy_of >= 0;
         bool constant = !copy && t->op == OP_NONE && !t->view_src && !(t->flags & TENSOR_INPUT);
+        bool ahead = w->p->n_pipe > 1 && (w->p->tensors[i].twin_of >= 0 || needs_twins(w, i));
 
         if (o < 0)
             continue;
-        if (!read[i] || constant || (t->flags & (TENSOR_OUTPUT | TENSOR_KEEP)))
+        if (!read[i] || constant || ahead || (t->flags & (TENSOR_OUTPUT | TENSOR_KEEP)))
             tm->span[o].kept = true;
-        if ((!copy && t->op == OP_NONE && !t->view_src) ||
+        if (ahead || (!copy && t->op == OP_NONE && !t->view_src) ||
             (t->flags & (TENSOR_INPUT | TENSOR_KEEP)))
             tm->span[o].early = true;
     }
@@ -726,6 +797,7 @@ struct map { /* of one chunk: sorted, disjoint */
 struct stage {
     const struct world *w;
     struct map *maps; /* [n_chunks] */
+    int k;            /* pipeline slot */
     struct err *e;
     enum status st;
 };
@@ -805,8 +877,9 @@ static bool map_is(const struct map *m, size_t begin, size_t end, int who)
 
 static void act_write(struct stage *g, int slot)
 {
-    const struct plan_tensor *pt = &g->w->p->tensors[slot];
+    const struct plan_tensor *pt = &g->w->p->tensors[in_pipe(g->w, slot, g->k)];
 
+    slot = in_pipe(g->w, slot, g->k);
     if (!g->st && !map_write(map_of(g, slot), pt->offs, pt->offs + pt->size, slot))
         g->st = err_nomem(g->e, "checking a plan", sizeof(struct stretch));
 }
@@ -819,6 +892,7 @@ static void act_read(struct stage *g, const struct tensor *t, const char *when)
 
     if (g->st || o < 0 || !placed(g->w, o))
         return;
+    o = in_pipe(g->w, o, g->k);
     at = g->w->p->tensors[o].offs + (t->view_src ? t->view_offs : 0);
     if (!map_is(map_of(g, o), at, at + tensor_bytes(t), o))
         g->st = FAIL(g->e, "'%s' was overwritten before it was %s", t->name, when);
@@ -833,8 +907,10 @@ static void act_meet(struct stage *g, int i, const struct tensor *src)
     size_t begin, end, at;
 
     if (g->st || to < 0 || from < 0 || !placed(g->w, to) || !placed(g->w, from) ||
-        map_of(g, to) != map_of(g, from))
+        map_of(g, in_pipe(g->w, to, g->k)) != map_of(g, in_pipe(g->w, from, g->k)))
         return;
+    to = in_pipe(g->w, to, g->k);
+    from = in_pipe(g->w, from, g->k);
     begin = p->tensors[to].offs + (t->view_src ? t->view_offs : 0);
     end = t->view_src ? begin + tensor_bytes(t) : begin + p->tensors[to].size;
     at = p->tensors[from].offs + (src->view_src ? src->view_offs : 0);
@@ -872,15 +948,22 @@ static void act_copies(struct stage *g, int s)
     }
 }
 
-/* Write the inputs; on the first run also what is written only once. */
-static void act_start(struct stage *g, const struct times *tm, bool first)
+/* Is it made by a split, or there for another pipeline slot? */
+static bool is_made(const struct world *w, int slot)
 {
+    return w->p->tensors[slot].copy_of >= 0 || w->p->tensors[slot].twin_of >= 0;
+}
+
+/* Write the inputs; on the first run also what is written only once. */
+static void act_start(struct stage *g, const struct times *tm, int k, bool first)
+{
+    g->k = k;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < g->w->p->n_tensors; i++) {
             const struct tensor *t = tensor_at(g->w, i);
             bool fresh = first || (!(t->flags & TENSOR_KEEP) && (t->flags & TENSOR_INPUT));
 
-            if (!tm->span[i].early || !placed(g->w, i))
+            if (!tm->span[i].early || !placed(g->w, i) || is_made(g->w, i))
                 continue;
             if (round == 1)
                 act_read(g, t, "used for the first time");
@@ -895,12 +978,29 @@ static void act_end(struct stage *g, const struct times *tm)
     for (int i = 0; i < g->w->p->n_tensors; i++) {
         const struct tensor *t = tensor_at(g->w, i);
 
-        if (tm->span[i].kept && placed(g->w, i) && (t->op == OP_NONE || runs(t)))
+        if (tm->span[i].kept && placed(g->w, i) && g->w->p->tensors[i].twin_of < 0 &&
+            (t->op == OP_NONE || runs(t)))
             act_read(g, t, "looked at after the run");
     }
 }
 
-/* Twice, since what one run leaves behind is what the next one finds. */
+static void act_run(struct stage *g)
+{
+    const struct plan *p = g->w->p;
+
+    for (int s = 0; s < p->n_splits && !g->st; s++) {
+        act_copies(g, s);
+        for (int i = p->splits[s].i_start; i < p->splits[s].i_end && !g->st; i++) {
+            if (runs(g->w->g->nodes[i]))
+                act_node(g, i);
+        }
+    }
+}
+
+/*
+ * Twice, since what one run leaves behind is what the next one finds. With pipeline slots, the inputs
+ * of the next one are written before this one has read its own.
+ */
 static enum status act_out(const struct world *w, const struct times *tm, struct err *e)
 {
     struct stage g = {.w = w, .e = e};
@@ -909,15 +1009,15 @@ static enum status act_out(const struct world *w, const struct times *tm, struct
     g.maps = mem_array((size_t)p->n_chunks, sizeof *g.maps);
     if (!g.maps)
         return err_nomem(e, "checking a plan", sizeof *g.maps);
-    for (int round = 0; round < 2 && !g.st; round++) {
-        act_start(&g, tm, round == 0);
-        for (int s = 0; s < p->n_splits && !g.st; s++) {
-            act_copies(&g, s);
-            for (int i = p->splits[s].i_start; i < p->splits[s].i_end && !g.st; i++) {
-                if (runs(w->g->nodes[i]))
-                    act_node(&g, i);
-            }
-        }
+    for (int round = 0; round < 2 * p->n_pipe && !g.st; round++) {
+        int k = round % p->n_pipe;
+
+        if (round == 0 || p->n_pipe == 1)
+            act_start(&g, tm, k, round == 0);
+        if (p->n_pipe > 1)
+            act_start(&g, tm, (k + 1) % p->n_pipe, round + 1 < p->n_pipe);
+        g.k = k;
+        act_run(&g);
         act_end(&g, tm);
     }
     for (int c = 0; c < p->n_chunks; c++)
@@ -949,24 +1049,32 @@ enum status check_alloc(const struct plan *p, const struct graph *g, struct err 
 
 /* ---- binding ---- */
 
-static enum status check_data(const struct world *w, int slot, struct err *e)
+/* Where the address table has tensor `slot`. */
+static const char *address_of(const struct world *w, int slot, const struct buffer **b)
 {
     const struct plan *p = w->p;
     const struct tensor *t = tensor_at(w, slot), *o = owner_of(t);
-    const char *want;
-    const struct buffer *b;
+    const struct plan_tensor *po;
+    const char *at;
 
     if (exists(w, o)) {
-        b = o->buffer;
-        want = o->data;
+        *b = o->buffer;
+        at = o->data;
     } else {
-        const struct plan_tensor *po = &p->tensors[slot_of(w, o)];
-
-        b = p->chunks[p->bufs[po->buf].first_chunk + po->chunk].buffer;
-        want = b && b->base ? (const char *)b->base + po->offs : NULL;
+        po = &p->tensors[slot_of(w, o)];
+        *b = p->chunks[p->bufs[po->buf].first_chunk + po->chunk].buffer;
+        at = *b && (*b)->base ? (const char *)(*b)->base + po->offs : NULL;
     }
-    if (want && t->view_src)
-        want += t->view_offs;
+    return at && t->view_src ? at + t->view_offs : at;
+}
+
+/* Tensor t is tensor `slot` of pipeline slot k. */
+static enum status check_data(const struct world *w, int slot, int k, const struct tensor *t,
+                              struct err *e)
+{
+    const struct buffer *b;
+    const char *want = address_of(w, in_pipe(w, slot, k), &b);
+
     if (!b || t->buffer != b || t->data != want)
         return FAIL(e, "'%s' is not bound to its address", t->name);
     return ST_OK;
@@ -980,12 +1088,13 @@ enum status check_bind(const struct plan *p, const struct graph *g, struct err *
     if (st)
         return st;
     for (int i = 0; i < p->n_tensors && !st; i++)
-        st = check_data(&w, i, e);
-    for (int r = 0; r < p->n_run && !st; r++) {
-        const struct tensor *t = g->nodes[p->run_slot[r]];
+        st = check_data(&w, i, i < g->n_nodes + g->n_leafs ? p->pipe : 0, tensor_at(&w, i), e);
+    for (int r = 0; r < p->n_run * p->n_pipe && !st; r++) {
+        int k = r / p->n_run, slot = p->run_slot[r % p->n_run];
 
-        if (p->run[r]->data != t->data || p->run[r]->buffer != t->buffer)
-            st = FAIL(e, "'%s' is computed into something else", t->name);
+        if (k == 0 && p->run[r] == tensor_at(&w, slot))
+            continue; /* the graph's own, seen above */
+        st = check_data(&w, slot, k, p->run[r], e);
     }
     world_release(&w);
     return st;

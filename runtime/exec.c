@@ -1,64 +1,15 @@
-/*
- * Memory of an exec:
- *
- *     bufs[b]     one per distinct buffer type; chunks as in the plans, each a struct buffer that
- * stays where it is for the life of the exec, since tensors point to it; only its memory is
- * replaced scratch[d]  work memory of a device staging     host memory that copies go through when
- * neither side is host memory
- *
- * All of it only grows. When it does, every plan that is bound is bound again at once, so that the
- * inputs of its next replay are not written to where they were before.
- */
 #include "runtime/exec.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "gguf/base/log.h"
 #include "gguf/base/mem.h"
 #include "runtime/alloc.h"
 #include "runtime/check.h"
-#include "runtime/plan.h"
+#include "runtime/exec_impl.h"
 #include "runtime/sched.h"
-
-struct exec_chunk {
-    struct buffer *b; /* owned */
-    size_t reserved;  /* bytes that the reserved plans ask for */
-};
-
-struct exec_buf {
-    const struct buft *buft;
-    char *name;
-    struct exec_chunk *chunks; /* [n_chunks] */
-    int n_chunks, cap_chunks;
-    char largest[TENSOR_NAME]; /* tensor that takes most in any plan so far */
-    size_t n_largest;
-};
-
-struct exec_scratch {
-    struct buffer b;
-    char *name;
-    size_t reserved;
-};
-
-struct exec {
-    const struct devices *devs; /* not owned */
-    struct exec_options opt;
-    struct exec_buf *bufs; /* [n_bufs] */
-    int n_bufs;
-    struct exec_scratch *scratch; /* [devs->n] */
-    void *staging;
-    size_t n_staging, reserved_staging;
-    const struct buffer **own; /* [n_own] all chunks: tensors in these are not external */
-    int n_own, cap_own;
-    struct plan *trial;     /* of exec_reserve */
-    struct plan_link plans; /* all plans but trial */
-    uint64_t generation;    /* changes with any address */
-    bool is_reserved;
-    struct exec_stats stats;
-};
 
 static struct plan *plan_of(struct plan_link *l)
 {
@@ -107,10 +58,17 @@ enum status exec_new(struct exec **out, const struct devices *devs, const struct
     x->devs = devs;
     if (opt)
         x->opt = *opt;
+    if (!x->opt.n_slots)
+        x->opt.n_slots = 1;
 #if !defined(NDEBUG) && !defined(__OPTIMIZE__)
     x->opt.check = true;
 #endif
     x->plans.prev = x->plans.next = &x->plans;
+    if (x->opt.n_slots < 1 || x->opt.n_slots > EXEC_SLOTS_MAX) {
+        st = err_set(e, ST_USAGE, "%d slots are wanted, expected 1 to %d", x->opt.n_slots,
+                     EXEC_SLOTS_MAX);
+        goto fail;
+    }
     st = plan_new(&x->trial, devs, e);
     if (st)
         goto fail;
@@ -121,6 +79,9 @@ enum status exec_new(struct exec **out, const struct devices *devs, const struct
         st = err_nomem(e, "the executor", (size_t)devs->n * sizeof *x->bufs);
         goto fail;
     }
+    st = queues_init(x, e);
+    if (st)
+        goto fail;
     *out = x;
     return ST_OK;
 fail:
@@ -133,6 +94,7 @@ void exec_free(struct exec *x)
     if (!x)
         return;
     assert(x->plans.next == &x->plans);
+    exec_wait(x, NULL);
     for (int b = 0; x->bufs && b < x->n_bufs; b++) {
         for (int c = 0; c < x->bufs[b].n_chunks; c++) {
             buffer_release(x->bufs[b].chunks[c].b);
@@ -147,6 +109,7 @@ void exec_free(struct exec *x)
     }
     mem_free(x->bufs);
     mem_free(x->scratch);
+    queues_release(x);
     mem_free(x->staging);
     mem_free(x->own);
     plan_free(x->trial);
@@ -175,9 +138,11 @@ static void bind_plan(struct exec *x, struct plan *p)
 {
     /* Names of spans: like uids of graphs, they only have to differ from all others of the process. */
     static _Atomic uint64_t last_uid;
-    int n_copies = p->n_own - p->n_shadows;
+    uint64_t n_uids = (uint64_t)p->n_splits * (uint64_t)p->n_pipe + 1;
+    struct tensor *shadows = p->own + p->n_own - p->n_shadows;
 
     p->bound = true;
+    p->pipe = 0;
     for (int b = 0; b < p->n_bufs; b++) {
         for (int c = 0; c < p->bufs[b].n_chunks; c++) {
             struct plan_chunk *pc = &p->chunks[p->bufs[b].first_chunk + c];
@@ -190,13 +155,13 @@ static void bind_plan(struct exec *x, struct plan *p)
     for (int i = 0; i < p->n_tensors; i++)
         bind_tensor(p, &p->tensors[i]);
     for (int i = 0; i < p->n_shadows; i++) {
-        const struct tensor *t = p->tensors[p->run_slot[p->shadow_of[i]]].t;
+        int r = p->shadow_of[i];
+        int slot = plan_in_pipe(p, p->run_slot[r % p->n_run], r / p->n_run);
 
-        p->own[n_copies + i].data = t->data;
-        p->own[n_copies + i].buffer = t->buffer;
+        shadows[i].data = p->tensors[slot].t->data;
+        shadows[i].buffer = p->tensors[slot].t->buffer;
     }
-    p->uid =
-        atomic_fetch_add_explicit(&last_uid, (uint64_t)p->n_splits + 1, memory_order_relaxed) + 1;
+    p->uid = atomic_fetch_add_explicit(&last_uid, n_uids, memory_order_relaxed) + 1;
     p->generation = x->generation;
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;
@@ -382,6 +347,7 @@ static enum status make_plan(struct exec *x, struct plan *p, const struct graph 
 
     p->own_buffers = x->own;
     p->n_own_buffers = x->n_own;
+    p->n_pipe = x->opt.n_slots;
     p->check = x->opt.check;
     p->no_op_offload = x->opt.no_op_offload;
     st = sched_plan(p, g, e);
@@ -445,8 +411,10 @@ enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e)
 
 enum status exec_reserve_done(struct exec *x, struct err *e)
 {
-    enum status st = ST_OK;
+    enum status st = exec_wait(x, e);
 
+    if (st)
+        return st;
     x->is_reserved = false; /* growth by a reservation is none that it failed to foresee */
     for (int b = 0; b < x->n_bufs; b++) {
         for (int c = 0; c < x->bufs[b].n_chunks && !st; c++)
@@ -466,8 +434,10 @@ enum status exec_reserve_done(struct exec *x, struct err *e)
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e)
 {
     struct plan *p = *out;
-    enum status st;
+    enum status st = exec_wait(x, e);
 
+    if (st)
+        return st;
     if (!p) {
         st = plan_new(&p, x->devs, e);
         if (st)
@@ -493,173 +463,6 @@ enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct
     }
     *out = p;
     return ST_OK;
-}
-
-/* ---- replay ---- */
-
-/* One tensor to another device; both have the same layout, so the bytes are copied as they lie. */
-static enum status copy_tensor(struct exec *x, const struct tensor *src, struct tensor *dst,
-                               struct err *e)
-{
-    size_t n = tensor_bytes(dst);
-    enum status st = ST_OK;
-
-    x->stats.copies++;
-    if (n == 0)
-        return ST_OK;
-    if (src->buffer->buft->is_host)
-        return tensor_set(dst, 0, src->data, n, e);
-    if (dst->buffer->buft->is_host)
-        return tensor_get(src, 0, dst->data, n, e);
-    for (size_t offs = 0; offs < n && !st; offs += x->n_staging) {
-        size_t part = n - offs < x->n_staging ? n - offs : x->n_staging;
-
-        st = tensor_get(src, offs, x->staging, part, e);
-        if (!st)
-            st = tensor_set(dst, offs, x->staging, part, e);
-    }
-    return st;
-}
-
-static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan_split *sp,
-                               struct err *e)
-{
-    enum status st = ST_OK;
-
-    for (int k = 0; k < sp->n_inputs && !st; k++) {
-        const struct plan_tensor *c = &p->tensors[p->inputs[sp->first_input + k]];
-
-        st = copy_tensor(x, p->tensors[c->copy_of].t, c->t, e);
-    }
-    return st;
-}
-
-static struct span span_at(const struct plan *p, int first, int n, const struct replay *r)
-{
-    return (struct span){.nodes = &p->run[first],
-                         .uses = &p->run_uses[first],
-                         .n = n,
-                         .n_threads = r->n_threads,
-                         .cancel = r->cancel};
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-/* run[first .. first + n) one by one, each with its time. */
-static enum status run_logged(struct exec *x, struct plan *p, int d, int first, int n,
-                              const struct replay *r, struct err *e)
-{
-    struct device *dev = x->devs->dev[d];
-    enum status st = ST_OK;
-
-    for (int i = first; i < first + n && !st; i++) {
-        struct span s = span_at(p, i, 1, r);
-        int64_t t = now_ns();
-
-        st = device_compute(dev, &s, x->scratch[d].b.base, x->scratch[d].b.size, e);
-        if (!st)
-            st = device_synchronize(dev, e);
-        log_debug("exec: %s %s %s %s %.1f us", p->run[i]->name, op_name(p->run[i]->op), dev->name,
-                  device_kernel_name(dev, p->run[i]), (double)(now_ns() - t) * 1e-3);
-    }
-    return st;
-}
-
-/* Part of a split; uid 0 when it is not all of it. */
-static enum status run_part(struct exec *x, struct plan *p, int d, int first, int n, uint64_t uid,
-                            const struct replay *r, struct err *e)
-{
-    struct span s = span_at(p, first, n, r);
-
-    if (n == 0)
-        return ST_OK;
-    if (x->opt.exec_debug)
-        return run_logged(x, p, d, first, n, r, e);
-    s.uid = uid;
-    return device_compute(x->devs->dev[d], &s, x->scratch[d].b.base, x->scratch[d].b.size, e);
-}
-
-/* A split with somebody watching: run up to each node that is asked for, and show it. */
-static enum status run_watched(struct exec *x, struct plan *p, const struct plan_split *sp,
-                               const struct replay *r, bool *stop, struct err *e)
-{
-    int done = sp->first_run, next = sp->first_run;
-    enum status st;
-
-    for (int i = sp->i_start; i < sp->i_end; i++) {
-        struct tensor *t = p->tensors[i].t;
-
-        if (next < sp->first_run + sp->n_run && p->run_slot[next] == i)
-            next++;
-        else if (t->op == OP_NONE || !(t->flags & TENSOR_COMPUTE))
-            continue;
-        if (!r->watch(r->watch_ctx, t, true))
-            continue;
-        st = run_part(x, p, sp->dev, done, next - done, 0, r, e);
-        if (!st)
-            st = device_synchronize(x->devs->dev[sp->dev], e);
-        if (st)
-            return st;
-        done = next;
-        *stop = !r->watch(r->watch_ctx, t, false);
-        if (*stop)
-            return ST_OK;
-    }
-    return run_part(x, p, sp->dev, done, next - done, 0, r, e);
-}
-
-static enum status run_splits(struct exec *x, struct plan *p, const struct replay *r, int *last,
-                              struct err *e)
-{
-    enum status st = ST_OK;
-    bool stop = false;
-
-    for (int s = 0; s < p->n_splits && !st && !stop; s++) {
-        const struct plan_split *sp = &p->splits[s];
-
-        if (r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed))
-            return err_set(e, ST_CANCELLED, "stopped");
-        /* What is copied, and memory that is used again, must not be in work any more. */
-        if (*last >= 0 && (*last != sp->dev || sp->n_inputs > 0))
-            st = device_synchronize(x->devs->dev[*last], e);
-        if (!st)
-            st = copy_inputs(x, p, sp, e);
-        if (st)
-            return st;
-        *last = sp->dev;
-        if (r->watch)
-            st = run_watched(x, p, sp, r, &stop, e);
-        else
-            st = run_part(x, p, sp->dev, sp->first_run, sp->n_run, p->uid + (uint64_t)s, r, e);
-    }
-    return st;
-}
-
-enum status exec_replay(struct exec *x, struct plan *p, const struct replay *r, struct err *e)
-{
-    static const struct replay plain;
-    int last = -1;
-    enum status st;
-
-    if (x->opt.dry)
-        return err_set(e, ST_UNSUPPORTED, "a dry run has no memory to compute in");
-    if (!p->bound)
-        return err_set(e, ST_NOMEM, "the plan has no memory: planning it, or a larger one, failed");
-    assert(p->generation == x->generation);
-    st = run_splits(x, p, r ? r : &plain, &last, e);
-    if (last >= 0) { /* after a failure too: nothing may be in work when we return */
-        enum status st_sync = device_synchronize(x->devs->dev[last], st ? NULL : e);
-
-        st = st ? st : st_sync;
-    }
-    x->stats.replays += !st;
-    return st;
 }
 
 /* ---- stats ---- */

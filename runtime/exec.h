@@ -40,7 +40,10 @@ struct exec_options {
     bool check; /* run the independent checkers on every plan (debug builds and tests: always) */
     bool no_op_offload; /* ops with weights on the CPU stay there, however large the batch */
     bool dry;   /* buffers are descriptions without memory: plans only, replay is refused */
+    int n_slots; /* replays that may be in work at one time, 1..EXEC_SLOTS_MAX; 0 = 1 */
 };
+
+#define EXEC_SLOTS_MAX 8
 
 enum status exec_new(struct exec **out, const struct devices *devs, const struct exec_options *opt,
                      struct err *e);
@@ -59,7 +62,7 @@ enum status exec_reserve_done(struct exec *x, struct err *e);
  * until the plan is planned again or freed: when a buffer grows for another plan, they are bound
  * again at once. On failure *out stays valid for a later call or plan_free, but not for replay.
  * Plans of one exec share its memory: inputs, kept ones and constants too, must be written again
- * after another plan was made or replayed.
+ * after another plan was made or replayed. Waits for all work.
  */
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e);
 
@@ -72,6 +75,26 @@ struct replay {
 
 /* Run the plan and wait for the results. Inputs must have been written with tensor_set before. */
 enum status exec_replay(struct exec *x, struct plan *p, const struct replay *r, struct err *e);
+
+/*
+ * The same without waiting, so that with several slots the next replay's first devices work while this
+ * one's last ones do:
+ *
+ *     exec_begin     the next slot; waits until its last replay is done, and with one slot, or after
+ *                    another plan, for everything. The graph's inputs are then in this slot's memory
+ *     tensor_set     of all inputs
+ *     exec_submit    hands the work over; results are not there yet
+ *     ...            again, any number of times
+ *     exec_wait      for everything, before results are read and before constants, kept inputs or
+ *                    memory that a graph uses from outside are written or freed
+ *
+ * Results, like all that is not an input, exist once: they are those of the last replay. What fails in
+ * work that was handed over comes back from exec_wait, or from whatever waits for it; after a failure
+ * of exec_submit nothing is in work. Planning and exec_free wait for everything.
+ */
+enum status exec_begin(struct exec *x, struct plan *p, struct err *e);
+enum status exec_submit(struct exec *x, struct plan *p, const struct replay *r, struct err *e);
+enum status exec_wait(struct exec *x, struct err *e);
 
 /* Bytes of the buffers in a device's memory now (dry: that they would have). A device that works in another's
  * memory, as BLAS does, has scratch alone. */

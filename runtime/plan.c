@@ -62,6 +62,7 @@ enum status plan_new(struct plan **out, const struct devices *devs, struct err *
     if (!p)
         return err_nomem(e, "a plan", sizeof *p);
     p->devs = devs;
+    p->n_pipe = 1;
     p->orphan = -1;
     p->link.prev = p->link.next = &p->link;
     p->dev = mem_array((size_t)devs->n, sizeof *p->dev);
@@ -130,6 +131,8 @@ static enum status enter_tensor(struct plan *p, const struct graph *g, int slot,
         .copy_of = -1,
         .newest_copy = -1,
         .split = -1,
+        .twin = -1,
+        .twin_of = -1,
         .buf = -1,
         .uses = g->set[graph_slot(g, t)].uses,
         .external = is_external(p, t),
@@ -170,6 +173,7 @@ enum status plan_enter(struct plan *p, const struct graph *g, struct err *e)
     enum status st;
 
     p->bound = false;
+    p->pipe = 0;
     p->n_nodes = g->n_nodes;
     p->n_leafs = g->n_leafs;
     p->n_tensors = 0;
@@ -264,8 +268,11 @@ static void print_bufs(const struct plan *p, struct text *out)
             text_addf(out, "scratch %s: %s\n", p->devs->dev[d]->name,
                       text_size(size, sizeof size, p->dev[d].scratch));
     }
-    text_addf(out, "intermediates %s, peak %s\n", text_size(sum, sizeof sum, p->sum_nodes),
+    text_addf(out, "intermediates %s, peak %s", text_size(sum, sizeof sum, p->sum_nodes),
               text_size(size, sizeof size, p->peak));
+    if (p->n_pipe > 1)
+        text_addf(out, ", %d slots", p->n_pipe);
+    text_byte(out, '\n');
 }
 
 void plan_print_splits(const struct plan *p, int level, struct text *out)
@@ -309,7 +316,8 @@ static bool tensors_equal(const struct plan *a, const struct plan *b, int slot)
 
 bool plan_equal(const struct plan *a, const struct plan *b)
 {
-    if (a->devs != b->devs || a->n_nodes != b->n_nodes || a->n_leafs != b->n_leafs)
+    if (a->devs != b->devs || a->n_pipe != b->n_pipe || a->n_nodes != b->n_nodes ||
+        a->n_leafs != b->n_leafs)
         return false;
     for (int i = 0; i < a->n_nodes + a->n_leafs; i++) {
         if (!tensors_equal(a, b, i))

@@ -7,13 +7,19 @@
  *     alloc_plan     addresses                 (alloc.c)
  *     exec           binds and replays it      (exec.c)
  *
- * Tensors are known by slot: nodes 0..n_nodes, then leafs, then the plan's own copies. After
- * plan_enter nothing looks a tensor up in a hash again. The graph is never changed by planning: a
- * node that reads a copy has a shadow, a second struct tensor in the plan whose src[] names the
- * copy; shadows and copies get their data when the plan is bound.
+ * Tensors are known by slot: nodes 0..n_nodes, then leafs, then the plan's own copies and twins.
+ * After plan_enter nothing looks a tensor up in a hash again. The graph is never changed by
+ * planning: a node that reads a copy has a shadow, a second struct tensor in the plan whose src[]
+ * names the copy; shadows and copies get their data when the plan is bound.
  *
- * A plan's arrays only grow and are used again by the next planning. One slot per copy is enough
- * now; with a pipeline, a copy is named by (tensor, device, pipeline slot).
+ * With n_pipe > 1 pipeline slots, a replay may begin while earlier ones are in work in other
+ * pipeline slots. So that it disturbs none of them, what is written from outside of a device's own
+ * order of work exists once per pipeline slot: inputs, with their views and what writes into them,
+ * and copies, less those of host weights. In pipeline slot 0 they are the tensor itself, in the
+ * others its twins. A node that reads or writes a twin has a shadow for that pipeline slot. All
+ * other memory is used by one device after the other, replay after replay.
+ *
+ * A plan's arrays only grow and are used again by the next planning.
  */
 #ifndef GGRUN_RUNTIME_PLAN_H
 #define GGRUN_RUNTIME_PLAN_H
@@ -59,6 +65,8 @@ struct plan_tensor {
     int32_t copy_of;   /* of a copy: the original; else -1 */
     int32_t newest_copy; /* of an original: its newest copy; of a copy: the older one; -1 */
     int32_t split;       /* of a copy: the split that makes it */
+    int32_t twin;        /* the first of its n_pipe - 1 twins, one after the other; -1: has none */
+    int32_t twin_of;     /* of a twin: the tensor in pipeline slot 0; else -1 */
     bool external;       /* the bytes exist already and are none of the allocator's business */
     bool weight;         /* external, in a USAGE_WEIGHTS buffer */
 
@@ -113,18 +121,18 @@ struct plan {
     struct plan_buf *bufs;      /* [n_bufs] */
     int n_bufs;
 
-    struct plan_tensor *tensors; /* [n_tensors]: nodes, leafs, copies */
+    struct plan_tensor *tensors; /* [n_tensors]: nodes, leafs, copies, twins */
     int n_nodes, n_leafs, n_tensors;
     struct plan_split *splits; /* [n_splits] */
     int n_splits;
     int32_t *inputs; /* [n_inputs] slots of copies */
     int n_inputs;
     int32_t *run_slot;   /* [n_run] slots of the nodes that are computed, in order */
-    struct tensor **run; /* [n_run] these nodes, or their shadows: what a backend is given */
+    struct tensor **run; /* [n_pipe][n_run] these nodes or their shadows: what a backend is given */
     int32_t *run_uses;   /* [n_run] consumers of each in the whole graph */
     int n_run;
-    struct tensor *own; /* [n_own] copies, then shadows */
-    int32_t *shadow_of; /* [n_shadows] index into run_slot */
+    struct tensor *own; /* [n_own] copies and twins, then shadows */
+    int32_t *shadow_of; /* [n_shadows] index into run */
     int n_own, n_shadows;
     struct plan_chunk *chunks; /* [n_chunks] */
     int n_chunks;
@@ -139,12 +147,14 @@ struct plan {
     const struct buffer *const
         *own_buffers; /* [n_own_buffers] of exec: tensors in these are not external */
     int n_own_buffers;
+    int n_pipe; /* pipeline slots, at least 1 */
     bool check; /* verify what each pass promises */
     bool no_op_offload; /* host weights are never copied for the sake of an op */
 
     /* Binding; kept by exec. */
     struct plan_link link;     /* among the plans of an exec */
     const struct graph *graph; /* not owned */
+    int pipe;                  /* pipeline slot that the graph's inputs point to */
     uint64_t uid;              /* of the first split's span; a new range at each bind */
     uint64_t generation;       /* of exec's memory, when this was bound */
     bool bound;                /* may be replayed */
@@ -172,6 +182,13 @@ static inline bool plan_places(const struct plan *p, int slot)
 static inline bool plan_computes(const struct plan_tensor *pt)
 {
     return !(op_info(pt->op)->flags & OPF_VIEW) && (pt->flags & TENSOR_COMPUTE);
+}
+/* What tensor `slot` is in a pipeline slot: itself or a twin. */
+static inline int plan_in_pipe(const struct plan *p, int slot, int pipe)
+{
+    int twin = p->tensors[slot].twin;
+
+    return pipe == 0 || twin < 0 ? slot : twin + pipe - 1;
 }
 /* Where the bytes of a tensor are (or will be), NULL while its device is undecided. */
 const struct buft *plan_buft(const struct plan *p, int slot);

@@ -20,7 +20,8 @@
  * split.
  *   5. A node reads each source in memory that its device can use, or a copy that was made in this
  * split or an earlier one, and not before the original's last change.
- *   6. The caller's tensors are not touched; a node that reads a copy is run through its shadow.
+ *   6. The caller's tensors are not touched; a node that reads a copy, or in a pipeline slot a twin,
+ * is run through its shadow.
  *
  * The rules follow from where data is: weights do not move, so ops go to them; the rest is spread
  * so that neighbours share a device, since each change of device costs copies and a wait.
@@ -377,6 +378,8 @@ static enum status add_copy(struct plan *p, int src, struct err *e)
         .copy_of = src,
         .newest_copy = orig->newest_copy,
         .split = s,
+        .twin = -1,
+        .twin_of = -1,
         .buf = -1,
         .op = OP_NONE,
         .type = orig->type,
@@ -396,7 +399,6 @@ static enum status add_copy(struct plan *p, int src, struct err *e)
 static enum status add_run(struct plan *p, int slot, struct err *e)
 {
     int s = p->n_splits - 1, d = p->splits[s].dev;
-    bool shadow = false;
     size_t work;
 
     for (int j = 0; j < TENSOR_SRC; j++) {
@@ -413,13 +415,9 @@ static enum status add_run(struct plan *p, int slot, struct err *e)
                 return st;
         }
         p->tensors[slot].src[j] = c;
-        shadow = true;
     }
-    if (!plan_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot) ||
-        !plan_room(&p->shadow_of, &p->cap_shadow_of, p->n_shadows + 1, sizeof *p->shadow_of))
+    if (!plan_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot))
         return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->run_slot);
-    if (shadow)
-        p->shadow_of[p->n_shadows++] = p->n_run;
     p->run_slot[p->n_run++] = slot;
     p->splits[s].n_run++;
     work = device_work_size(device(p, d), p->tensors[slot].t);
@@ -444,43 +442,155 @@ static void sort_inputs(struct plan *p, const struct plan_split *sp)
     }
 }
 
-/* Make the tensors of copies and shadows, now that their number is known. */
+/* ---- twins and shadows ---- */
+
+/*
+ * Written by somebody else than the device that reads it, in its own order: what the host writes for a
+ * replay, and copies that the source's device makes. A host weight is fetched by the reader itself.
+ */
+static bool per_pipe(const struct plan *p, int slot)
+{
+    const struct plan_tensor *pt = &p->tensors[slot], *po;
+
+    if (pt->copy_of >= 0)
+        return !(p->tensors[pt->copy_of].weight && plan_buft(p, pt->copy_of)->is_host);
+    if (pt->owner < 0)
+        return false;
+    po = &p->tensors[pt->owner];
+    return !po->external && po->op == OP_NONE && (po->flags & TENSOR_INPUT) &&
+           !(po->flags & TENSOR_KEEP);
+}
+
+static void enter_twin(struct plan *p, int slot, int pipe)
+{
+    struct plan_tensor *orig = &p->tensors[slot];
+    struct plan_tensor *pt = &p->tensors[plan_in_pipe(p, slot, pipe)];
+
+    *pt = *orig;
+    pt->owner = plan_in_pipe(p, orig->owner, pipe);
+    pt->op = OP_NONE;
+    pt->flags = 0;
+    pt->writer = pt->copy_of = pt->newest_copy = pt->split = pt->twin = -1;
+    pt->twin_of = slot;
+    for (int j = 0; j < TENSOR_SRC; j++)
+        pt->src[j] = -1;
+}
+
+static enum status add_twins(struct plan *p, struct err *e)
+{
+    int n = p->n_tensors, n_twins = 0;
+
+    for (int i = 0; i < n && p->n_pipe > 1; i++) {
+        if (!per_pipe(p, i))
+            continue;
+        p->tensors[i].twin = n + n_twins;
+        n_twins += p->n_pipe - 1;
+    }
+    if (!plan_room(&p->tensors, &p->cap_tensors, n + n_twins, sizeof *p->tensors))
+        return err_nomem(e, "the slots of a plan", (size_t)(n + n_twins) * sizeof *p->tensors);
+    for (int i = 0; i < n; i++) {
+        for (int k = 1; k < p->n_pipe && p->tensors[i].twin >= 0; k++)
+            enter_twin(p, i, k);
+    }
+    p->n_tensors += n_twins;
+    return ST_OK;
+}
+
+/* The node is not what it is in the graph, or, in a later pipeline slot, not what it is in the first. */
+static bool needs_shadow(const struct plan *p, int slot, int pipe)
+{
+    const struct plan_tensor *pt = &p->tensors[slot];
+    bool differs = plan_in_pipe(p, slot, pipe) != slot;
+
+    for (int j = 0; j < TENSOR_SRC && !differs; j++) {
+        int src = pt->src[j];
+
+        differs = src >= 0 &&
+                  (pipe == 0 ? p->tensors[src].copy_of >= 0 : plan_in_pipe(p, src, pipe) != src);
+    }
+    return differs;
+}
+
+static enum status find_shadows(struct plan *p, struct err *e)
+{
+    for (int r = 0; r < p->n_run * p->n_pipe; r++) {
+        if (!needs_shadow(p, p->run_slot[r % p->n_run], r / p->n_run))
+            continue;
+        if (!plan_room(&p->shadow_of, &p->cap_shadow_of, p->n_shadows + 1, sizeof *p->shadow_of))
+            return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->shadow_of);
+        p->shadow_of[p->n_shadows++] = r;
+    }
+    return ST_OK;
+}
+
+/* The tensor of a copy or twin; `own` has them in the order of the table. */
+static void make_copy(struct plan *p, int slot)
+{
+    struct plan_tensor *pt = &p->tensors[slot];
+    const struct plan_tensor *base = pt->twin_of >= 0 ? &p->tensors[pt->twin_of] : pt;
+    struct tensor *t = &p->own[slot - p->n_nodes - p->n_leafs];
+
+    *t = (struct tensor){.type = pt->type};
+    memcpy(t->ne, pt->ne, sizeof t->ne);
+    memcpy(t->nb, pt->nb, sizeof t->nb);
+    pt->t = t;
+    if (base == pt)
+        tensor_set_name(t, "%.40s@%.20s", p->tensors[pt->copy_of].t->name,
+                        device(p, pt->dev)->name);
+    else
+        tensor_set_name(t, "%.58s#%d", base->t->name, slot - base->twin + 1);
+}
+
+/* Views of twins name their owners, which all have tensors now. */
+static void make_view(struct plan *p, int slot)
+{
+    struct plan_tensor *pt = &p->tensors[slot];
+
+    if (pt->owner == slot)
+        return;
+    pt->t->view_src = p->tensors[pt->owner].t;
+    pt->t->view_offs = pt->view_offs;
+}
+
+static struct tensor *make_shadow(struct plan *p, struct tensor *t, int r)
+{
+    int slot = p->run_slot[r % p->n_run], pipe = r / p->n_run;
+    const struct plan_tensor *pt = &p->tensors[slot];
+
+    *t = *pt->t;
+    for (int j = 0; j < TENSOR_SRC; j++) {
+        if (pt->src[j] >= 0)
+            t->src[j] = p->tensors[plan_in_pipe(p, pt->src[j], pipe)].t;
+    }
+    if (plan_in_pipe(p, slot, pipe) != slot)
+        t->view_src = p->tensors[plan_in_pipe(p, pt->owner, pipe)].t;
+    return t;
+}
+
+/* Make the tensors of copies, twins and shadows, now that their number is known. */
 static enum status make_own(struct plan *p, struct err *e)
 {
-    int n_copies = p->n_tensors - p->n_nodes - p->n_leafs;
-    int n = n_copies + p->n_shadows;
+    int first = p->n_nodes + p->n_leafs, n_run = p->n_run * p->n_pipe;
+    int n = p->n_tensors - first + p->n_shadows;
 
     if (!plan_room(&p->own, &p->cap_own, n, sizeof *p->own) ||
-        !plan_room(&p->run, &p->cap_run, p->n_run, sizeof(*p->run)) ||
+        !plan_room(&p->run, &p->cap_run, n_run, sizeof(*p->run)) ||
         !plan_room(&p->run_uses, &p->cap_run_uses, p->n_run, sizeof *p->run_uses))
         return err_nomem(e, "the copies of a plan", (size_t)n * sizeof *p->own);
     p->n_own = n;
-    for (int i = 0; i < n_copies; i++) {
-        struct plan_tensor *pt = &p->tensors[p->n_nodes + p->n_leafs + i];
-        const struct tensor *orig = p->tensors[pt->copy_of].t;
-        struct tensor *t = &p->own[i];
-
-        *t = (struct tensor){.type = orig->type};
-        memcpy(t->ne, orig->ne, sizeof t->ne);
-        memcpy(t->nb, orig->nb, sizeof t->nb);
-        tensor_set_name(t, "%.40s@%.20s", orig->name, device(p, pt->dev)->name);
-        pt->t = t;
+    for (int i = first; i < p->n_tensors; i++)
+        make_copy(p, i);
+    for (int i = first; i < p->n_tensors; i++)
+        make_view(p, i);
+    for (int r = 0; r < p->n_run; r++) {
+        p->run[r] = p->tensors[p->run_slot[r]].t;
+        p->run_uses[r] = p->tensors[p->run_slot[r]].uses;
     }
-    for (int i = 0; i < p->n_run; i++) {
-        p->run[i] = p->tensors[p->run_slot[i]].t;
-        p->run_uses[i] = p->tensors[p->run_slot[i]].uses;
-    }
-    for (int i = 0; i < p->n_shadows; i++) {
-        int r = p->shadow_of[i];
-        const struct plan_tensor *pt = &p->tensors[p->run_slot[r]];
-        struct tensor *t = &p->own[n_copies + i];
-
-        *t = *pt->t;
-        for (int j = 0; j < TENSOR_SRC; j++) {
-            if (pt->src[j] >= 0)
-                t->src[j] = p->tensors[pt->src[j]].t;
-        }
-        p->run[r] = t;
+    for (int r = 0, i = 0; r < n_run; r++) {
+        if (r >= p->n_run)
+            p->run[r] = p->run[r % p->n_run];
+        if (i < p->n_shadows && p->shadow_of[i] == r)
+            p->run[r] = make_shadow(p, &p->own[p->n_tensors - first + i++], r);
     }
     return ST_OK;
 }
@@ -521,7 +631,11 @@ static enum status pass5_split(struct plan *p, struct err *e)
     }
     for (int s = 0; s < p->n_splits; s++)
         sort_inputs(p, &p->splits[s]);
-    st = make_own(p, e);
+    st = add_twins(p, e);
+    if (!st)
+        st = find_shadows(p, e);
+    if (!st)
+        st = make_own(p, e);
     if (st)
         return st;
     measure_staging(p);

@@ -529,6 +529,55 @@ static void test_checker(void **state)
     plan_free(p);
 }
 
+/* ---- pipeline slots ---- */
+
+static bool overlap(const struct plan_tensor *a, const struct plan_tensor *b)
+{
+    return a->buf >= 0 && a->buf == b->buf && a->chunk == b->chunk && a->offs < b->offs + b->size &&
+           b->offs < a->offs + a->size;
+}
+
+/* What exists once per pipeline slot shares its memory with nothing, at no time; else all is as ever. */
+static void test_random_slots(void **state)
+{
+    struct machine m;
+    struct plan *p = NULL;
+    int n_twins = 0, n_seen = 0;
+
+    (void)state;
+    machine_init(&m, four, 4);
+    assert_int_equal(plan_new(&p, &m.devs, NULL), ST_OK);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct rand_options o = {.seed = seed, .n_ops = 20 + (int)(seed % 80)};
+        struct rand_graph rg;
+        struct err e = {0};
+
+        p->n_pipe = 1 + (int)(seed % 4);
+        assert_true(rand_graph_init(&rg, &m.devs, &o));
+        if (sched_plan(p, &rg.g, &e) || alloc_plan(p, NULL, &e) || check_alloc(p, &rg.g, &e))
+            fail_msg("seed %d: %s", (int)seed, e.msg);
+        for (int i = 0; i < p->n_tensors; i++) {
+            struct plan_tensor *a = &p->tensors[i], old = *a;
+
+            if (a->buf < 0 || (a->twin < 0 && a->twin_of < 0))
+                continue;
+            for (int k = 0; k < p->n_tensors; k++)
+                assert_true(k == i || !overlap(a, &p->tensors[k]));
+            if (a->twin_of < 0)
+                continue;
+            n_twins++;
+            a->chunk = p->tensors[a->twin_of].chunk; /* the checker sees when it is not so */
+            a->offs = p->tensors[a->twin_of].offs;
+            n_seen += check_alloc(p, &rg.g, &e) != ST_OK;
+            *a = old;
+        }
+        rand_graph_release(&rg);
+    }
+    assert_true(n_twins > 1000);
+    assert_int_equal(n_seen, n_twins);
+    plan_free(p);
+}
+
 /* ---- size and speed ---- */
 
 /* 100,000 nodes in a chain. */
@@ -602,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_random_chunks),
         cmocka_unit_test(test_replan),
         cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_random_slots),
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_llama),
     };

@@ -646,6 +646,42 @@ static void test_random(void **state)
     plan_free(q);
 }
 
+/* Pipeline slots change neither devices nor splits nor copies. */
+static void test_random_slots(void **state)
+{
+    struct machine m;
+    struct plan *p = NULL, *q = NULL;
+    int n_twins = 0;
+
+    (void)state;
+    machine_init(&m, four, 4);
+    assert_int_equal(plan_new(&p, &m.devs, NULL), ST_OK);
+    assert_int_equal(plan_new(&q, &m.devs, NULL), ST_OK);
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        struct rand_options o = {.seed = seed, .n_ops = 20 + (int)(seed % 80)};
+        struct rand_graph rg;
+        struct err e = {0};
+
+        p->n_pipe = 2 + (int)(seed % 7);
+        assert_true(rand_graph_init(&rg, &m.devs, &o));
+        if (sched_plan(p, &rg.g, &e) || check_sched(p, &rg.g, &e) || sched_plan(q, &rg.g, &e))
+            fail_msg("seed %d: %s", (int)seed, e.msg);
+        assert_false(plan_equal(p, q));
+        assert_true(p->n_splits == q->n_splits && p->n_inputs == q->n_inputs &&
+                    p->n_run == q->n_run);
+        for (int s = 0; s < p->n_splits; s++)
+            assert_memory_equal(&p->splits[s], &q->splits[s], sizeof p->splits[s]);
+        for (int i = 0; i < q->n_tensors; i++) {
+            assert_true(p->tensors[i].dev == q->tensors[i].dev && q->tensors[i].twin < 0);
+            n_twins += p->tensors[i].twin >= 0;
+        }
+        rand_graph_release(&rg);
+    }
+    assert_true(n_twins > 2000);
+    plan_free(p);
+    plan_free(q);
+}
+
 /* The checker sees what a broken scheduler would do. */
 static void test_checker(void **state)
 {
@@ -683,6 +719,51 @@ static void test_checker(void **state)
     plan_free(p);
 }
 
+/* ... and what one would do that confuses pipeline slots. */
+static void test_checker_slots(void **state)
+{
+    struct machine m;
+    struct plan *p = NULL;
+    int n_seen = 0, n_changes = 0;
+
+    (void)state;
+    machine_init(&m, four, 4);
+    assert_int_equal(plan_new(&p, &m.devs, NULL), ST_OK);
+    p->n_pipe = 3;
+    for (uint64_t seed = 0; seed < 100; seed++) {
+        struct rand_options o = {.seed = seed, .n_ops = 60};
+        struct rand_graph rg;
+        struct err e;
+
+        assert_true(rand_graph_init(&rg, &m.devs, &o));
+        assert_int_equal(sched_plan(p, &rg.g, &e), ST_OK);
+        for (int r = 0; r < p->n_run; r++) {
+            struct tensor *second = p->run[p->n_run + r];
+
+            if (second == p->run[r])
+                continue;
+            n_changes += 2;
+            p->run[p->n_run + r] = p->run[r]; /* reads what the first slot reads */
+            n_seen += check_sched(p, &rg.g, &e) != ST_OK;
+            p->run[p->n_run + r] = p->run[2 * p->n_run + r]; /* or the third */
+            n_seen += check_sched(p, &rg.g, &e) != ST_OK;
+            p->run[p->n_run + r] = second;
+        }
+        for (int i = 0; i < p->n_tensors; i++) {
+            if (p->tensors[i].twin < 0)
+                continue;
+            n_changes++;
+            p->tensors[i].twin = -1; /* shared by all */
+            n_seen += check_sched(p, &rg.g, &e) != ST_OK;
+            break;
+        }
+        rand_graph_release(&rg);
+    }
+    assert_true(n_changes > 300);
+    assert_int_equal(n_seen, n_changes);
+    plan_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -712,7 +793,9 @@ int main(void)
         cmocka_unit_test(test_nothing_to_compute),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_slots),
         cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_checker_slots),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
