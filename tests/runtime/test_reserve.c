@@ -74,6 +74,7 @@ static void test_no_regrow(void **state)
     static const struct graph_sampling late[2] = {{.top_k = 40, .temp = 0.8f, .allowed = bits},
                                                   {.argmax = true}};
     static const uint32_t ubs[] = {1, 2, 3, 5, 7, 8, 13, 16, 33, 64, 200, 512, 2048};
+    static const uint32_t few[] = {1, 7, 64};
 
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
@@ -82,8 +83,9 @@ static void test_no_regrow(void **state)
         if (described_init(&d, &models[i], &devs, &err))
             fail_msg("%s", err.msg);
         for (size_t k = 0; k < 2 * sizeof ubs / sizeof ubs[0]; k++)
-            for (size_t j = 0; j < 3; j++)
-                plan_all_pairs(&d.m, ubs[k / 2], k % 2, j ? &late[j - 1] : NULL);
+            plan_all_pairs(&d.m, ubs[k / 2], k % 2, NULL);
+        for (size_t k = 0; k < 2 * sizeof few / sizeof few[0]; k++)
+            plan_all_pairs(&d.m, few[k / 2], true, &late[k % 2]);
         described_release(&d);
     }
 }
