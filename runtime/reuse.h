@@ -1,5 +1,5 @@
 /*
- * Reuse: may the last graph run again for the next micro-batch, and if not, why.
+ * Reuse: may an earlier graph run again for the next micro-batch, and if not, why.
  *
  *   1. Facts are all that a build sees besides the model and the session's constants: equal facts give an
  *      equal graph. They are plain values that own what they hold (sequence ids are copied).

@@ -1,7 +1,7 @@
 /*
  * One evaluation, micro-batch by micro-batch:
  *
- *     batch_next -> kvcache_place -> facts -> replay the last graph? -> inputs -> replay -> logits
+ *     batch_next -> kvcache_place -> facts -> replay an earlier graph? -> inputs -> replay -> logits
  *                                      | no
  *                                      +--> build -> plan and bind
  *
@@ -38,8 +38,12 @@ struct ready {
     struct reuse_facts facts;
     struct tensor *logits; /* [n_vocab, n_outputs] or NULL */
     struct sampled_nodes sampled;
-    bool valid; /* built, planned and bound without error */
+    uint64_t used; /* when: a counter of evaluations */
+    bool valid;    /* built, planned and bound without error */
 };
+
+/* Graphs that are kept: decoding, the inside and the end of a prompt, and the next length of the cache. */
+#define READY_MAX 4
 
 struct session {
     struct model *m;
@@ -49,13 +53,15 @@ struct session {
     struct kvcache kv;
     struct state state; /* of recurrent layers */
     struct ubatch u;
-    struct ready cur;
-    struct ready check; /* only with check_reuse */
-    struct buffer io;   /* host memory of the next four */
-    float *logits;      /* [n_vocab] of the last token */
-    float *row;         /* [n_vocab] of the token being handed out */
-    float *rows;        /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
-    float *mask_row;    /* [n_cells] */
+    struct ready ready[READY_MAX]; /* the one that was not used for longest makes room */
+    struct ready *cur;             /* of the last micro-batch */
+    struct ready check;            /* only with check_reuse */
+    int graph_cap;                 /* tensors that a graph may need */
+    struct buffer io;              /* host memory of the next four */
+    float *logits;                 /* [n_vocab] of the last token */
+    float *row;                    /* [n_vocab] of the token being handed out */
+    float *rows;     /* [n_vocab, n_outputs_max] with check_reuse: the replayed logits */
+    float *mask_row; /* [n_cells] */
     struct graph_sampling sampling;
     struct sampled sampled; /* of the last token */
     struct session_stats stats;
@@ -201,8 +207,10 @@ static enum status build_graph(const struct session *s, struct ready *r,
 static enum status prepare(struct session *s, struct ready *r, const struct reuse_facts *f,
                            struct err *e)
 {
-    enum status st = build_graph(s, r, f, e);
+    enum status st = r->g.cap ? ST_OK : graph_init(&r->g, s->graph_cap, e);
 
+    if (!st)
+        st = build_graph(s, r, f, e);
     if (!st)
         st = exec_plan(s->exec, &r->plan, &r->g, e);
     r->valid = !st;
@@ -235,21 +243,22 @@ static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, u
 }
 
 /* A graph counts what it would need even when its pool is too small: build once to know the size. */
-static enum status size_graph(struct session *s, struct ready *r, struct err *e)
+static enum status size_graphs(struct session *s, struct err *e)
 {
     struct reuse_facts f = facts_of(s, s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
-    enum status st = graph_init(&r->g, 1, e);
-    int n, n_others;
+    int n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
+    struct ready trial = {.plan = NULL};
+    enum status st = graph_init(&trial.g, 1, e);
 
     if (st)
         return st;
-    build_graph(s, r, &f, NULL);
-    n = r->g.pool.wanted;
-    graph_release(&r->g);
-    n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
-    if (n < n_others) /* as much room for tensors that are not its own */
-        n = n_others;
-    return graph_init(&r->g, n + GRAPH_SAMPLING_NODES, e);
+    build_graph(s, &trial, &f, NULL);
+    s->graph_cap = trial.g.pool.wanted;
+    graph_release(&trial.g);
+    if (s->graph_cap < n_others) /* as much room for tensors that are not its own */
+        s->graph_cap = n_others;
+    s->graph_cap += GRAPH_SAMPLING_NODES;
+    return ST_OK;
 }
 
 static enum status reserve_shape(struct session *s, struct ready *r, uint32_t n_tokens,
@@ -269,21 +278,24 @@ static enum status reserve_shape(struct session *s, struct ready *r, uint32_t n_
  * monotone: where the logits are by far the largest tensor, how the few small ones before them fit
  * decides where they end up, so that small micro-batches at short lengths are planned as well.
  */
-static enum status reserve(struct session *s, struct ready *r, struct err *e)
+static enum status reserve(struct session *s, struct err *e)
 {
     static const uint32_t small[] = {1, 2, 4};    /* tokens */
     static const uint32_t short_kv[] = {1, 2, 3}; /* times KV_PAD */
     const uint32_t n_ub = s->opt.n_ubatch, n_kv = s->kv.n_cells;
-    enum status st;
+    struct ready trial = {.plan = NULL}; /* graphs that are in use stay as they are */
+    enum status st = graph_init(&trial.g, s->graph_cap, e);
 
-    st = reserve_shape(s, r, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
     if (!st)
-        st = reserve_shape(s, r, n_ub, 0, n_kv, e); /* before its end */
+        st = reserve_shape(s, &trial, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
+    if (!st)
+        st = reserve_shape(s, &trial, n_ub, 0, n_kv, e); /* before its end */
     for (size_t i = 0; i < sizeof small / sizeof small[0] && !st; i++) {
-        st = reserve_shape(s, r, small[i], 1, n_kv, e); /* with 1: decode */
+        st = reserve_shape(s, &trial, small[i], 1, n_kv, e); /* with 1: decode */
         for (size_t k = 0; k < sizeof short_kv / sizeof short_kv[0] && !st; k++)
-            st = reserve_shape(s, r, small[i], 1, short_kv[k] * KV_PAD, e);
+            st = reserve_shape(s, &trial, small[i], 1, short_kv[k] * KV_PAD, e);
     }
+    graph_release(&trial.g);
     return st ? st : exec_reserve_done(s->exec, e);
 }
 
@@ -366,6 +378,7 @@ enum status session_new(struct session **out, struct model *m, const struct sess
         return err_nomem(e, "a session", sizeof *s);
     s->m = m;
     s->opt = *opt;
+    s->cur = &s->ready[0];
     st = settle_options(&s->opt, m, e);
     if (st)
         goto fail;
@@ -379,11 +392,9 @@ enum status session_new(struct session **out, struct model *m, const struct sess
     if (!st)
         st = exec_new(&s->exec, opt->devs, &opt->exec, e);
     if (!st)
-        st = size_graph(s, &s->cur, e);
-    if (!st && opt->check_reuse)
-        st = size_graph(s, &s->check, e);
+        st = size_graphs(s, e);
     if (!st)
-        st = reserve(s, &s->cur, e);
+        st = reserve(s, e);
     if (st)
         goto fail;
     *out = s;
@@ -397,7 +408,8 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
-    ready_release(&s->cur);
+    for (int i = 0; i < READY_MAX; i++)
+        ready_release(&s->ready[i]);
     ready_release(&s->check);
     exec_free(s->exec);
     ubatch_release(&s->u);
@@ -412,19 +424,15 @@ enum status session_set_sampling(struct session *s, const struct graph_sampling 
 {
     uint32_t n_vocab = s->m->hp.n_vocab;
     struct graph_sampling old = s->sampling;
-    struct ready trial = {.plan = NULL}; /* the last graph may go on if nothing comes of it */
     enum status st = settle_sampling(s, gs, e);
 
     if (st || graph_sampling_key(&old, n_vocab) == graph_sampling_key(gs, n_vocab))
         return st;
-    st = size_graph(s, &trial, e);
-    if (!st)
-        st = reserve(s, &trial, e);
-    ready_release(&trial);
-    if (st) {
+    for (int i = 0; i < READY_MAX; i++)
+        s->ready[i].valid &= &s->ready[i] == s->cur; /* others are of no use with the new ones */
+    st = reserve(s, e);
+    if (st)
         s->sampling = old;
-        s->cur.valid = false; /* its memory may be gone */
-    }
     return st;
 }
 
@@ -436,8 +444,8 @@ enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_output
 
     assert(n_tokens && n_tokens <= s->opt.n_ubatch && n_outputs <= outputs_max(s));
     assert(n_kv && n_kv % KV_PAD == 0 && n_kv <= s->kv.n_cells);
-    st = prepare(s, &s->cur, &f, e);
-    s->cur.valid = false;
+    st = prepare(s, s->cur, &f, e);
+    s->cur->valid = false;
     return st;
 }
 
@@ -534,10 +542,10 @@ static enum status explain_not_finite(struct session *s, int32_t pos, struct err
                         .watch_ctx = &bad};
     struct input_data d = input_data(s);
     bool small_cache = kv_type_small(s->opt.type_k) || kv_type_small(s->opt.type_v);
-    enum status st = inputs_set(&s->cur.in, &d, e);
+    enum status st = inputs_set(&s->cur->in, &d, e);
 
     if (!st)
-        st = exec_replay(s->exec, s->cur.plan, &rp, e);
+        st = exec_replay(s->exec, s->cur->plan, &rp, e);
     if (st)
         return st;
     if (!bad.found)
@@ -588,16 +596,34 @@ static enum status get_row(const struct session *s, const struct ready *r, int32
     return tensor_get(r->logits, (size_t)i * r->logits->nb[1], out, n, e);
 }
 
-static enum reuse_reason may_reuse(const struct session *s, const struct reuse_facts *f)
+/* May the graph serve the micro-batch, and if not, why? */
+static enum reuse_reason may_reuse(const struct session *s, const struct ready *r,
+                                   const struct reuse_facts *f)
 {
-    enum reuse_reason r;
+    enum reuse_reason why;
 
-    if (!s->cur.valid)
+    if (!r->valid || !r->plan->bound) /* memory may be lost when it could not grow for another */
         return REUSE_FIRST;
     if (s->opt.no_reuse)
         return REUSE_OFF;
-    r = reuse_compare(&s->cur.facts, f);
-    return r ? r : inputs_fit(&s->cur.in, f);
+    why = reuse_compare(&r->facts, f);
+    return why ? why : inputs_fit(&r->in, f);
+}
+
+/* The graph to use: one that may serve, else, to be built, the one that is missed least. */
+static struct ready *choose_ready(struct session *s, const struct reuse_facts *f)
+{
+    struct ready *oldest = s->cur;
+
+    for (int i = 0; i < READY_MAX; i++) {
+        struct ready *r = &s->ready[i];
+
+        if (may_reuse(s, r, f) == REUSE_OK)
+            return r;
+        if (!s->opt.no_reuse && r->used < oldest->used)
+            oldest = r;
+    }
+    return oldest;
 }
 
 /* Compute the step again with a graph of its own and compare the bits of all logits. */
@@ -608,7 +634,7 @@ static enum status check_step(struct session *s, const struct reuse_facts *f, st
     bool same = true;
 
     for (int32_t i = 0; i < s->u.n_outputs && !st; i++)
-        st = get_row(s, &s->cur, i, s->rows + (size_t)i * n_vocab, e);
+        st = get_row(s, s->cur, i, s->rows + (size_t)i * n_vocab, e);
     if (!st)
         st = prepare(s, &s->check, f, e);
     if (!st)
@@ -631,13 +657,18 @@ static enum status eval_ubatch(struct session *s, const struct ready **res, stru
     uint32_t n_kv = kvcache_n_kv(&s->kv);
     struct reuse_facts f;
     enum reuse_reason why;
+    struct ready *r;
     enum status st;
 
     reuse_facts(&f, &s->u, n_kv, kvcache_n_kv_window(&s->kv, n_kv));
     f.samplers = graph_sampling_key(&s->sampling, s->m->hp.n_vocab);
-    why = may_reuse(s, &f);
+    r = choose_ready(s, &f);
+    why = may_reuse(s, r, &f) ? may_reuse(s, s->cur, &f) : REUSE_OK;
+    s->cur = r;
+    s->stats.evals++;
+    r->used = s->stats.evals;
     if (why) {
-        st = prepare(s, &s->cur, &f, e);
+        st = prepare(s, r, &f, e);
         if (st)
             return st;
         s->stats.graphs_built++;
@@ -647,9 +678,8 @@ static enum status eval_ubatch(struct session *s, const struct ready **res, stru
     } else {
         s->stats.graphs_reused++;
     }
-    s->stats.evals++;
-    *res = &s->cur;
-    st = replay(s, &s->cur, e);
+    *res = r;
+    st = replay(s, r, e);
     if (!st && !why && s->opt.check_reuse) {
         st = check_step(s, &f, e);
         *res = &s->check;
@@ -770,7 +800,7 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
         s->n_past += n;
         return ST_OK;
     }
-    s->cur.valid = false; /* a replay that was stopped half-way is not built upon */
+    s->cur->valid = false; /* a replay that was stopped half-way is not built upon */
     kvcache_truncate(&s->kv, -1, (int32_t)s->n_past);
     if (st == ST_MODEL)
         kvcache_scrub(&s->kv, NULL);
@@ -829,10 +859,12 @@ void session_stats(const struct session *s, struct session_stats *out)
     *out = s->stats;
     out->n_kv_bytes = s->kv.n_bytes;
     out->n_state_bytes = s->state.n_bytes;
-    out->n_graph_bytes = graph_bytes(&s->cur.g);
+    out->n_graph_bytes = 0;
+    for (int i = 0; i < READY_MAX; i++)
+        out->n_graph_bytes += graph_bytes(&s->ready[i].g);
     if (s->opt.check_reuse)
         out->n_graph_bytes += graph_bytes(&s->check.g);
-    out->graph_nodes = s->cur.g.n_nodes;
+    out->graph_nodes = s->cur->g.n_nodes;
     exec_stats(s->exec, &out->exec);
 }
 
@@ -852,7 +884,7 @@ struct session_memory session_memory(const struct session *s, const struct devic
 
 const struct plan *session_last_plan(const struct session *s)
 {
-    return s->cur.plan;
+    return s->cur->plan;
 }
 
 const char *session_rebuild_name(int i)

@@ -1,7 +1,7 @@
 /*
  * Session: a model with a context. Tokens go in, logits come out.
  *
- * Evaluation cuts tokens into micro-batches; each either replays the last graph or builds, plans and binds
+ * Evaluation cuts tokens into micro-batches; each either replays a graph of the last few or builds, plans and binds
  * a new one (runtime/reuse.h says when). Everything is allocated by session_new: a steady decode step
  * allocates nothing.
  */

@@ -451,6 +451,52 @@ static void test_check_reuse_sees(void **state)
     tiny_release(&t);
 }
 
+/* Evaluate 20 times, in turn, each of the numbers of tokens; what it built, and the last logits. */
+static uint64_t in_turn(bool no_reuse, const uint32_t *n, int n_shapes, float *last)
+{
+    struct session_options o = tiny_session(&tiny, 1024, 64);
+    struct session_stats before, after;
+    int32_t ids[16];
+    struct session *s;
+
+    random_ids(ids, 16, 3);
+    o.all_outputs = false;
+    o.no_reuse = no_reuse;
+    ok(session_new(&s, tiny.m, &o, &err));
+    session_stats(s, &before);
+    for (int i = 0; i < 20; i++) {
+        uint32_t k = n[i % n_shapes];
+
+        ok(session_eval(s, ids, k, WANT_LAST, NULL, NULL, &err));
+    }
+    session_stats(s, &after);
+    assert_int_equal(after.exec.regrows, 0);
+    assert_int_equal(after.graphs_built + after.graphs_reused, 20);
+    memcpy(last, session_logits(s), N_VOCAB * sizeof *last);
+    session_free(s);
+    return after.graphs_built - before.graphs_built;
+}
+
+/* Shapes that alternate are each built once, while there are not more than are kept. */
+static void test_shapes_in_turn(void **state)
+{
+    static const uint32_t two[] = {7, 1}, four[] = {7, 1, 3, 2}, five[] = {7, 1, 3, 2, 5};
+    static const struct {
+        const uint32_t *n;
+        int n_shapes;
+        uint64_t want;
+    } cases[] = {{two, 2, 2}, {four, 4, 4}, {five, 5, 20}};
+    float last[N_VOCAB], want[N_VOCAB];
+
+    (void)state;
+    log_set_sink(NULL, NULL, LOG_WARN);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(in_turn(false, cases[i].n, cases[i].n_shapes, last), cases[i].want);
+        assert_int_equal(in_turn(true, cases[i].n, cases[i].n_shapes, want), 20);
+        assert_memory_equal(last, want, sizeof last);
+    }
+}
+
 static void test_no_reuse(void **state)
 {
     struct session_options o = tiny_session(&tiny, 512, 64);
@@ -951,6 +997,7 @@ int main(void)
         cmocka_unit_test(test_check_reuse),
         cmocka_unit_test(test_check_reuse_sees),
         cmocka_unit_test(test_no_reuse),
+        cmocka_unit_test(test_shapes_in_turn),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_limits),
