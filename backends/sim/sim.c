@@ -33,6 +33,7 @@ struct sim {
     struct block *blocks; /* [n_blocks] taken, in order */
     int n_blocks;
     uint64_t refuse;
+    int64_t offload;
     struct queue queue;
 };
 
@@ -391,9 +392,9 @@ static bool sim_supports_buft(const struct device *d, const struct buft *bt)
 
 static bool sim_offload_op(const struct device *d, const struct tensor *t)
 {
-    (void)d;
-    return (t->op == OP_MUL_MAT && t->ne[1] >= OFFLOAD) ||
-           (t->op == OP_MUL_MAT_ID && t->ne[2] >= OFFLOAD);
+    int64_t n = sim_of(d)->offload;
+
+    return (t->op == OP_MUL_MAT && t->ne[1] >= n) || (t->op == OP_MUL_MAT_ID && t->ne[2] >= n);
 }
 
 static size_t sim_work_size(const struct device *d, const struct tensor *t)
@@ -470,6 +471,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
 
     s->limit = o->limit[i];
     s->refuse = o->refuse;
+    s->offload = o->offload ? o->offload : OFFLOAD;
     snprintf(s->name, sizeof s->name, "SIM%d", i);
     snprintf(s->rows_name, sizeof s->rows_name, "SIM%d_ROWS", i);
     snprintf(s->desc, sizeof s->desc, "simulated accelerator, %s",
@@ -497,7 +499,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
 }
 
 static enum status open_one(struct device **out, const struct sim_options *o, int i,
-                            const struct device_options *opt, struct err *e)
+                            const struct device_options *opt, struct meter *m, struct err *e)
 {
     struct device_options co = {.n_threads = 1, .isa = opt->isa};
     struct sim *s = mem_zalloc(sizeof *s);
@@ -508,6 +510,8 @@ static enum status open_one(struct device **out, const struct sim_options *o, in
     describe(s, o, i);
     s->queue.op_ns = o->op_ns;
     s->queue.byte_ns = o->byte_ns;
+    s->queue.meter = m;
+    atomic_fetch_add(&m->users, 1);
     st = cpu_open(&s->queue.cpu, &co, e);
     if (!st)
         st = reserve_both(s, e);
@@ -524,15 +528,27 @@ static enum status open_one(struct device **out, const struct sim_options *o, in
 enum status sim_open(struct devices *list, const struct sim_options *o,
                      const struct device_options *opt, struct err *e)
 {
-    for (int i = 0; i < o->n; i++) {
-        struct device *dev = NULL;
-        enum status st = open_one(&dev, o, i, opt, e);
+    struct meter *m = mem_zalloc(sizeof *m);
+    enum status st = ST_OK;
 
-        if (st)
-            return st;
-        list->dev[list->n++] = dev;
+    if (!m)
+        return err_nomem(e, "simulated devices", sizeof *m);
+    m->users = 1; /* until all are open */
+    for (int i = 0; i < o->n && !st; i++) {
+        struct device *dev = NULL;
+
+        st = open_one(&dev, o, i, opt, m, e);
+        if (!st)
+            list->dev[list->n++] = dev;
     }
-    return ST_OK;
+    if (atomic_fetch_sub(&m->users, 1) == 1)
+        mem_free(m);
+    return st;
+}
+
+int sim_most_at_work(const struct device *d)
+{
+    return atomic_load(&sim_of(d)->queue.meter->most);
 }
 
 /* ---- --sim ---- */

@@ -22,6 +22,7 @@ struct sim_options {
     uint64_t op_ns;         /* delay of each node */
     double byte_ns;         /* delay of each byte that is copied */
     uint64_t refuse;        /* bit 1 << op: not supported */
+    int64_t offload;        /* columns from which a product is worth a copy of its weights; 0 = 32 */
 };
 
 /* "2": as many of 16 GiB; "24GiB,8GiB": their sizes. ST_USAGE with what is expected. */
@@ -29,5 +30,8 @@ enum status sim_parse(struct sim_options *o, const char *spec, struct err *e);
 /* Append SIM0 .. SIM<n-1> to the list. opt: isa. On failure those opened so far are in the list. */
 enum status sim_open(struct devices *list, const struct sim_options *o,
                      const struct device_options *opt, struct err *e);
+
+/* Largest number of devices, of those opened together with d, that computed at the same time so far. */
+int sim_most_at_work(const struct device *d);
 
 #endif
