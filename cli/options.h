@@ -77,6 +77,7 @@ struct options {
     int n_tensor_rules;
     int32_t split_mode;              /* 0: layer, 1: none */
     int32_t main_gpu, n_cpu_moe;
+    int32_t n_slots;                 /* 0: default */
     bool cpu_moe, no_kv_offload;
 
     struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
