@@ -3,6 +3,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "runtime/exec.h"
+
 /* ---- commands ---- */
 
 const struct command_info commands[CMD_COUNT] = {
@@ -208,6 +210,8 @@ const struct option_row option_rows[] = {
      "those of the first N layers [0]"},
     {"-nkvo --no-kv-offload", KIND_FLAG, AT(no_kv_offload), 0, 0, NULL, DEVICES, G_PLACE,
      "KV cache and recurrent state stay on the CPU"},
+    {"--slots", KIND_INT, AT(n_slots), 1, EXEC_SLOTS_MAX, "N", DEVICES, G_PLACE,
+     "micro-batches of a prompt that may be in work at one time, on one device after the other [1]"},
 
     {"--no-op-offload", KIND_FLAG, AT(no_op_offload), 0, 0, NULL, DEVICES, G_PLACE,
      "what weights on the CPU are for is computed there, however large the batch"},

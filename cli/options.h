@@ -80,6 +80,7 @@ struct options {
     bool cpu_moe, no_kv_offload, no_op_offload;
     const char *device; /* -dev, unparsed; NULL: not given */
     bool list_devices, mlock, fit;
+    int32_t n_slots; /* 0: default */
 
     struct int_list bench_prompt, bench_gen, bench_depth, bench_threads, bench_batch, bench_ubatch;
     int32_t repetitions, format; /* format: index into bench_formats */

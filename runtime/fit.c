@@ -177,7 +177,7 @@ enum status fit_placement(struct placement_options *po, float *shares, struct gg
 
     for (int i = 0; i < devs->n; i++)
         f.n_gpu += devs->dev[i]->kind == DEVICE_GPU;
-    f.so.exec = (struct exec_options){.dry = true, .no_op_offload = so->exec.no_op_offload};
+    f.so.exec.dry = true;
     set_layers(&f, PLACE_ALL);
     st = try(&f, &fits, e);
     if (!st && !fits)

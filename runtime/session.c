@@ -5,6 +5,7 @@
  *                                      | no
  *                                      +--> build -> plan and bind
  *
+ * With several slots the replay of a micro-batch without outputs is not waited for before the next one.
  * What happened to n_past, the cache and the recurrent state is undone when anything fails.
  */
 #include "runtime/session.h"
@@ -207,7 +208,10 @@ static enum status build_graph(const struct session *s, struct ready *r,
 static enum status prepare(struct session *s, struct ready *r, const struct reuse_facts *f,
                            struct err *e)
 {
-    enum status st = r->g.cap ? ST_OK : graph_init(&r->g, s->graph_cap, e);
+    enum status st = exec_wait(s->exec, e); /* the graph may be in work */
+
+    if (!st && !r->g.cap)
+        st = graph_init(&r->g, s->graph_cap, e);
 
     if (!st)
         st = build_graph(s, r, f, e);
@@ -571,6 +575,7 @@ static bool watch_user(void *ctx, const struct tensor *t, bool ask)
     return yes;
 }
 
+/* Hand over the work of s->u, and wait for it where somebody looks at the results. */
 static enum status replay(struct session *s, struct ready *r, struct err *e)
 {
     struct replay rp = {.n_threads = n_threads(s),
@@ -578,11 +583,15 @@ static enum status replay(struct session *s, struct ready *r, struct err *e)
                         .watch = s->opt.watch ? watch_user : NULL,
                         .watch_ctx = s};
     struct input_data d = input_data(s);
-    enum status st = inputs_set(&r->in, &d, e);
+    enum status st = exec_begin(s->exec, r->plan, e);
 
+    if (!st)
+        st = inputs_set(&r->in, &d, e);
     s->stopped_at[0] = 0;
     if (!st)
-        st = exec_replay(s->exec, r->plan, &rp, e);
+        st = exec_submit(s->exec, r->plan, &rp, e);
+    if (!st && (s->u.n_outputs || s->opt.check_reuse))
+        st = exec_wait(s->exec, e);
     if (!st && s->stopped_at[0])
         st = err_set(e, ST_CANCELLED, "stopped after node '%s'", s->stopped_at);
     return st;
@@ -651,10 +660,26 @@ static enum status check_step(struct session *s, const struct reuse_facts *f, st
     return st; /* both share the buffers: what is in them now are the new graph's results */
 }
 
-/* Evaluate s->u, whose tokens have their cells. */
-static enum status eval_ubatch(struct session *s, const struct ready **res, struct err *e)
+/*
+ * The length of cache for a micro-batch that was just cut off. Only micro-batches of one shape can be in
+ * work together, so with several slots all of a batch take the length that its last one needs.
+ */
+static uint32_t n_kv_of(const struct session *s, const struct batch *b)
 {
-    uint32_t n_kv = kvcache_n_kv(&s->kv);
+    uint32_t n_kv = kvcache_n_kv(&s->kv), n_batch = s->opt.n_batch, end;
+
+    if (s->opt.exec.n_slots < 2)
+        return n_kv;
+    end = (b->done + n_batch - 1) / n_batch * n_batch;
+    end = (uint32_t)b->pos0 + (end < b->n ? end : b->n);
+    end = (end + KV_PAD - 1) / KV_PAD * KV_PAD;
+    return end > n_kv && end <= s->kv.n_cells ? end : n_kv;
+}
+
+/* Evaluate s->u, whose tokens have their cells. */
+static enum status eval_ubatch(struct session *s, uint32_t n_kv, const struct ready **res,
+                               struct err *e)
+{
     struct reuse_facts f;
     enum reuse_reason why;
     struct ready *r;
@@ -751,7 +776,7 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
         st = kvcache_place(&s->kv, &s->u, e);
         state_step(&s->state);
         if (!st)
-            st = eval_ubatch(s, &r, e);
+            st = eval_ubatch(s, n_kv_of(s, b), &r, e);
         if (!st)
             st = hand_out(s, r, sink, e);
         if (st)
@@ -786,7 +811,7 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
                       .n = n,
                       .out_all = want == WANT_ALL,
                       .out_last = want == WANT_LAST};
-    enum status st = check_ids(s, ids, n, e);
+    enum status st = check_ids(s, ids, n, e), st_wait;
 
     assert(want != WANT_ALL || (s->opt.all_outputs && fn));
     if (st)
@@ -795,6 +820,8 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
         return err_set(e, ST_USAGE, "a dry session has no memory to evaluate in");
     state_begin(&s->state);
     st = eval_batch(s, &b, &sink, e);
+    st_wait = exec_wait(s->exec, st ? NULL : e);
+    st = st ? st : st_wait;
     if (!st) {
         state_keep(&s->state);
         s->n_past += n;

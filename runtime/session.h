@@ -37,9 +37,10 @@ struct session_options {
     bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
     bool check_reuse;     /* compute each replayed step a second time with a fresh graph and compare bits */
     struct graph_sampling sampling; /* as of session_set_sampling, from the first graph on */
-    struct exec_options exec;
+    struct exec_options exec;  /* n_slots: micro-batches that may be in work at one time */
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
-    void (*progress)(void *ctx, uint32_t n_done, uint32_t n_total); /* after each micro-batch; may be NULL */
+    /* After each micro-batch, which may still be in work with exec.n_slots > 1; may be NULL. */
+    void (*progress)(void *ctx, uint32_t n_done, uint32_t n_total);
     void *progress_ctx;
     exec_watch *watch;         /* may be NULL; see exec.h (--dump-node). A watch that stops a replay ends
                                   session_eval with ST_CANCELLED */

@@ -33,6 +33,7 @@ struct sim {
     struct block *blocks; /* [n_blocks] taken, in order */
     int n_blocks;
     uint64_t refuse;
+    int64_t offload;
     struct queue queue;
 };
 
@@ -398,9 +399,9 @@ static bool sim_supports_buft(const struct device *d, const struct buft *bt)
 
 static bool sim_offload_op(const struct device *d, const struct tensor *t)
 {
-    (void)d;
-    return (t->op == OP_MUL_MAT && t->ne[1] >= OFFLOAD) ||
-           (t->op == OP_MUL_MAT_ID && t->ne[2] >= OFFLOAD);
+    int64_t n = sim_of(d)->offload;
+
+    return (t->op == OP_MUL_MAT && t->ne[1] >= n) || (t->op == OP_MUL_MAT_ID && t->ne[2] >= n);
 }
 
 static size_t sim_work_size(const struct device *d, const struct tensor *t)
@@ -475,6 +476,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
 {
     s->limit = o->limit[i];
     s->refuse = o->refuse;
+    s->offload = o->offload ? o->offload : OFFLOAD;
     snprintf(s->name, sizeof s->name, "SIM%d", i);
     snprintf(s->rows_name, sizeof s->rows_name, "SIM%d_ROWS", i);
     s->bt = (struct buft){.name = s->name,
@@ -500,7 +502,7 @@ static void describe(struct sim *s, const struct sim_options *o, int i)
 }
 
 static enum status open_one(struct devices *list, const struct sim_options *o, int i,
-                            const struct device_options *opt, struct err *e)
+                            const struct device_options *opt, struct meter *m, struct err *e)
 {
     struct device_options co = {.n_threads = 1, .isa = opt->isa};
     struct sim *s = mem_zalloc(sizeof *s);
@@ -511,6 +513,8 @@ static enum status open_one(struct devices *list, const struct sim_options *o, i
     describe(s, o, i);
     s->queue.op_ns = o->op_ns;
     s->queue.byte_ns = o->byte_ns;
+    s->queue.meter = m;
+    atomic_fetch_add(&m->users, 1);
     st = cpu_open(&s->queue.cpu, &co, e);
     if (!st && !o->described)
         st = reserve_both(s, e);
@@ -526,10 +530,16 @@ static enum status open_one(struct devices *list, const struct sim_options *o, i
 enum status sim_open_with(struct devices *list, const struct sim_options *o,
                           const struct device_options *opt, struct err *e)
 {
+    struct meter *m = mem_zalloc(sizeof *m);
     enum status st = ST_OK;
 
+    if (!m)
+        return err_nomem(e, "simulated devices", sizeof *m);
+    m->users = 1; /* until all are open */
     for (int i = 0; i < o->n && !st; i++)
-        st = open_one(list, o, i, opt, e);
+        st = open_one(list, o, i, opt, m, e);
+    if (atomic_fetch_sub(&m->users, 1) == 1)
+        mem_free(m);
     return st;
 }
 
@@ -568,6 +578,11 @@ enum status sim_open(struct devices *list, const struct device_options *opt, str
     else if (opt->sim)
         st = sim_parse(&o, opt->sim, e);
     return st ? st : sim_open_with(list, &o, opt, e);
+}
+
+int sim_most_at_work(const struct device *d)
+{
+    return atomic_load(&sim_of(d)->queue.meter->most);
 }
 
 /* ---- --sim ---- */

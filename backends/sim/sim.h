@@ -23,6 +23,7 @@ struct sim_options {
     uint64_t op_ns;         /* delay of each node */
     double byte_ns;         /* delay of each byte that is copied */
     uint64_t refuse;        /* bit 1 << op: not supported */
+    int64_t offload;        /* columns from which a product is worth a copy of its weights; 0 = 32 */
 };
 
 /* "2": as many of 16 GiB; "24GiB,8GiB": their sizes. ST_USAGE with what is expected. */
@@ -33,5 +34,8 @@ enum status sim_open_with(struct devices *list, const struct sim_options *o,
 /* The same for what opt->sim, or opt->described, asks for. */
 enum status sim_open(struct devices *list, const struct device_options *opt, struct device *cpu,
                      struct err *e);
+
+/* Largest number of devices, of those opened together with d, that computed at the same time so far. */
+int sim_most_at_work(const struct device *d);
 
 #endif

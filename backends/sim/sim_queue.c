@@ -31,15 +31,25 @@ void event_await(struct event *ev, uint64_t n)
     pthread_mutex_unlock(&ev->lock);
 }
 
+static enum status compute(struct queue *q, const struct job *j, struct err *e)
+{
+    int now = atomic_fetch_add(&q->meter->now, 1) + 1, most = atomic_load(&q->meter->most);
+    enum status st;
+
+    while (now > most && !atomic_compare_exchange_weak(&q->meter->most, &most, now))
+        ;
+    delay((double)q->op_ns * j->span.n);
+    st = device_compute(q->cpu, &j->span, j->work, j->n_work, e);
+    atomic_fetch_sub(&q->meter->now, 1);
+    return st;
+}
+
 /* After an error work is skipped, but not events: others may wait for them. */
 static enum status do_job(struct queue *q, struct job *j, bool skip, struct err *e)
 {
     switch (j->kind) {
     case JOB_SPAN:
-        if (skip)
-            return ST_OK;
-        delay((double)q->op_ns * j->span.n);
-        return device_compute(q->cpu, &j->span, j->work, j->n_work, e);
+        return skip ? ST_OK : compute(q, j, e);
     case JOB_COPY:
         if (skip)
             return ST_OK;
@@ -118,6 +128,8 @@ void queue_stop(struct queue *q)
     }
     if (q->cpu)
         q->cpu->ops->free(q->cpu);
+    if (q->meter && atomic_fetch_sub(&q->meter->users, 1) == 1)
+        mem_free(q->meter);
 }
 
 struct job *queue_slot(struct queue *q)

@@ -40,6 +40,11 @@ struct job {
     uint64_t n_event;
 };
 
+/* How many devices compute at one time; shared by those that were opened together. */
+struct meter {
+    atomic_int users, now, most;
+};
+
 #define QUEUE_MAX 64 /* jobs that wait; whoever submits more waits as well */
 
 struct queue {
@@ -51,6 +56,7 @@ struct queue {
     bool quit, started;
     struct err err; /* the first error since the last synchronize; code ST_OK: none */
     struct device *cpu; /* computes; owned */
+    struct meter *meter; /* freed with its last user */
     uint64_t op_ns;
     double byte_ns;
 };

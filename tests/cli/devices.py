@@ -34,9 +34,11 @@ matrix += [["--sim", "2", "-ot", f"{k}.*=SIM1_ROWS,.*=SIM0"] for k in KINDS]
 matrix += [["--sim", "2", *a] for a in (
     ["-nkvo"], ["-nkvo", "-ngl", "2"], ["-ts", "1,3"], ["-ts", "0,1"], ["-ts", "1"], ["-sm", "none"],
     ["-sm", "none", "-mg", "1"], ["-sm", "row"], ["-sm", "row", "-mg", "1", "-ts", "3,1"], ["-sm", "row", "-ts", "0,1"],
-    ["-sm", "row", "-ngl", "2", "-ub", "7"], ["-sm", "row", "-fa", "off", "-nkvo"], ["-ub", "1"], ["-ub", "8"], ["-ub", "3", "-ngl", "3"], ["--no-reuse"],
+    ["-sm", "row", "-ngl", "2", "-ub", "7"], ["-sm", "row", "-fa", "off", "-nkvo"], ["-ub", "1"], ["-ub", "8"], ["--slots", "2", "-ub", "4"], ["--slots", "4", "-ub", "2", "-nkvo"], ["--slots", "3", "-ub", "4", "-ngl", "3", "-fa", "off"], ["-ub", "3", "-ngl", "3"], ["--no-reuse"],
     ["-fa", "off"], ["-fa", "off", "-ngl", "2"], ["-ctk", "q8_0", "-ctv", "q8_0"], ["--no-mmap"], ["-t", "1"],
     ["--check-reuse", "-ngl", "3"])]
+matrix += [["--sim", "3", "--slots", str(n), *a] for n in (2, 3, 8) for a in (["-ub", "3"], ["-ub", "2", "-nkvo"], ["-ub", "5", "-ngl", "3"])]
+matrix += [["--slots", "4", "-ub", "3"], ["--sim", "2", "--slots", "2", "-ub", "3", "--check-reuse"]]
 for args in matrix:
     ref = want if "q8_0" not in args else run(*ASK, *args[2:]).stdout
     r = run(*ASK, *args)

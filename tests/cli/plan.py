@@ -69,7 +69,7 @@ CASES = [["--sim", "1", "-ngl", str(n)] for n in range(6)] + [
     [], ["--sim", "2"], ["--sim", "3", "-ts", "1,2,3"], ["--sim", "2", "-nkvo"], ["--sim", "1", "-ot", "ffn_.*=CPU"],
     ["--sim", "2", "-ot", "attn.*=SIM1_ROWS", "-ngl", "0"], ["--sim", "1", "-ub", "8"], ["--sim", "1", "-ub", "1"], ["--sim", "2", "-c", "256"],
     ["-c", "4096"], ["--sim", "1", "-fa", "off"], ["-fa", "off", "-ub", "64"], ["-t", "1"], ["--sim", "1", "-ctk", "q8_0", "-ctv", "q8_0"],
-    ["--sim", "2", "-sm", "none", "-mg", "1"], ["--sim", "3", "-sm", "row"], ["--sim", "2", "-sm", "row", "-ts", "1,4", "-ngl", "3"], ["--sim", "1", "-ctk", "f32", "-ctv", "bf16", "-b", "100"]]
+    ["--sim", "2", "-sm", "none", "-mg", "1"], ["--sim", "2", "--slots", "4", "-ub", "16"], ["--sim", "3", "-sm", "row"], ["--sim", "2", "-sm", "row", "-ts", "1,4", "-ngl", "3"], ["--sim", "1", "-ctk", "f32", "-ctv", "bf16", "-b", "100"]]
 for args in CASES:
     j = plan(*args)
     r = run("--raw", "-p", TEXT, "-n", "32", "--temp", "0", "--stats", *args)
