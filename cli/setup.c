@@ -308,6 +308,8 @@ static void print_session_stats(struct out *o, const struct session_stats *st)
     stat_count(o, "regrows", st->exec.regrows);
     stat_count(o, "rebinds", st->exec.rebinds);
     stat_count(o, "copies", st->exec.copies);
+    stat_count(o, "copied_bytes", st->exec.bytes_copied);
+    stat_count(o, "experts_skipped", st->exec.experts_skipped);
     stat_count(o, "splits", (uint64_t)st->exec.splits);
     stat_count(o, "nodes", (uint64_t)st->graph_nodes);
     stat_count(o, "kv_bytes", st->n_kv_bytes);

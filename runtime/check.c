@@ -378,6 +378,43 @@ static enum status check_run(const struct world *w, int k, int s, int r, int i, 
     return st;
 }
 
+/* Node i computes ids, or may change them. */
+static bool touches(const struct world *w, int i, const struct tensor *ids)
+{
+    const struct tensor *t = w->g->nodes[i];
+
+    return runs(t) && owner_of(t) == owner_of(ids);
+}
+
+/* A copy of some experts: all that read it ask for those, and their ids are known when it is made. */
+static enum status check_experts(const struct world *w, int s, int copy, struct err *e)
+{
+    const struct plan *p = w->p;
+    const struct plan_split *sp = &p->splits[s];
+    const struct plan_tensor *ids = &p->tensors[p->tensors[copy].ids];
+    const struct tensor *asked = ids->copy_of >= 0 ? tensor_at(w, ids->copy_of) : ids->t;
+
+    if (ids->copy_of >= 0 && (ids->split > s || ids->dev != sp->dev))
+        return FAIL(e, "'%s' says too late which experts to copy", ids->t->name);
+    if (ids->copy_of < 0 && ids->dev != sp->dev && !memory_of(w, ids->t)->is_host)
+        return FAIL(e, "'%s' is not where it can be asked for experts", ids->t->name);
+    for (int i = sp->i_start; i < sp->i_end; i++) {
+        const struct tensor *t = w->g->nodes[i];
+
+        for (int j = 0; j < TENSOR_SRC && runs(t); j++) {
+            if (p->tensors[i].src[j] != copy)
+                continue;
+            if (t->op != OP_MUL_MAT_ID || j != 0 || t->src[2] != asked)
+                return FAIL(e, "'%s' reads experts that are not copied", t->name);
+            for (int k = sp->i_start; k < i; k++) {
+                if (touches(w, k, asked))
+                    return FAIL(e, "'%s' is not known when experts are copied", asked->name);
+            }
+        }
+    }
+    return ST_OK;
+}
+
 static enum status check_inputs(const struct world *w, int s, struct err *e)
 {
     const struct plan_split *sp = &w->p->splits[s];
@@ -391,6 +428,14 @@ static enum status check_inputs(const struct world *w, int s, struct err *e)
 
         if (c->split != s || c->dev != sp->dev)
             return FAIL(e, "split %d lists a copy of another split or device", s);
+        if (c->ids >= 0 && !weight)
+            return FAIL(e, "split %d copies only part of '%s'", s, src->name);
+        if (c->ids >= 0) {
+            enum status st = check_experts(w, s, w->p->inputs[sp->first_input + k], e);
+
+            if (st)
+                return st;
+        }
         if (weights && !weight)
             return FAIL(e, "split %d copies '%s' after host weights", s, src->name);
         weights |= weight;
@@ -944,6 +989,8 @@ static void act_copies(struct stage *g, int s)
         int c = g->w->p->inputs[sp->first_input + k];
 
         act_read(g, tensor_at(g->w, g->w->p->tensors[c].copy_of), "copied");
+        if (g->w->p->tensors[c].ids >= 0)
+            act_read(g, tensor_at(g->w, g->w->p->tensors[c].ids), "asked for experts");
         act_write(g, c);
     }
 }

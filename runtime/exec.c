@@ -111,6 +111,7 @@ void exec_free(struct exec *x)
     mem_free(x->scratch);
     queues_release(x);
     mem_free(x->staging);
+    mem_free(x->ids);
     mem_free(x->own);
     plan_free(x->trial);
     mem_free(x);
@@ -280,19 +281,27 @@ static enum status grow_scratch(struct exec *x, int d, size_t size, struct err *
     return st;
 }
 
-static enum status grow_staging(struct exec *x, size_t size, struct err *e)
+/* Host memory that copies need: *p of *n bytes. */
+static enum status grow_host(const struct exec *x, void **p, size_t *n, size_t size, struct err *e)
 {
-    void *p;
+    void *q;
 
-    if (size <= x->n_staging || x->opt.dry)
+    if (size <= *n || x->opt.dry)
         return ST_OK;
-    p = mem_aligned(size);
-    if (!p)
+    q = mem_aligned(size);
+    if (!q)
         return err_nomem(e, "copies between devices", size);
-    mem_free(x->staging);
-    x->staging = p;
-    x->n_staging = size;
+    mem_free(*p);
+    *p = q;
+    *n = size;
     return ST_OK;
+}
+
+static enum status grow_staging(struct exec *x, size_t n_staging, size_t n_ids, struct err *e)
+{
+    enum status st = grow_host(x, &x->staging, &x->n_staging, n_staging, e);
+
+    return st ? st : grow_host(x, &x->ids, &x->n_ids, n_ids, e);
 }
 
 /* All that the plan asks for. */
@@ -308,7 +317,7 @@ static enum status grow_for(struct exec *x, const struct plan *p, struct err *e)
     for (int d = 0; d < x->devs->n && !st; d++)
         st = grow_scratch(x, d, p->dev[d].scratch, e);
     if (!st)
-        st = grow_staging(x, p->n_staging, e);
+        st = grow_staging(x, p->n_staging, p->n_ids, e);
     bind_all_again(x); /* also after a failure: what was replaced stays replaced */
     return st;
 }
@@ -406,6 +415,8 @@ enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e)
     }
     if (p->n_staging > x->reserved_staging)
         x->reserved_staging = p->n_staging;
+    if (p->n_ids > x->reserved_ids)
+        x->reserved_ids = p->n_ids;
     return st;
 }
 
@@ -423,7 +434,7 @@ enum status exec_reserve_done(struct exec *x, struct err *e)
     for (int d = 0; d < x->devs->n && !st; d++)
         st = grow_scratch(x, d, x->scratch[d].reserved, e);
     if (!st)
-        st = grow_staging(x, x->reserved_staging, e);
+        st = grow_staging(x, x->reserved_staging, x->reserved_ids, e);
     bind_all_again(x);
     x->is_reserved = true;
     if (!st && (x->opt.sched_debug || x->opt.alloc_debug))
@@ -507,5 +518,6 @@ void exec_stats(const struct exec *x, struct exec_stats *out)
     for (int d = 0; d < x->devs->n; d++)
         stat_buffer(out, x->scratch[d].name, x->scratch[d].reserved,
                     x->opt.dry ? 0 : x->scratch[d].b.size);
-    stat_buffer(out, "copies between devices", x->reserved_staging, x->n_staging);
+    stat_buffer(out, "copies between devices", x->reserved_staging + x->reserved_ids,
+                x->n_staging + x->n_ids);
 }

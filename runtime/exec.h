@@ -116,6 +116,8 @@ struct exec_stats {
     uint64_t rebinds; /* plans bound again because a buffer grew */
     uint64_t replays;
     uint64_t copies;    /* tensors copied between devices in all replays */
+    uint64_t bytes_copied;    /* of these */
+    uint64_t experts_skipped; /* experts of these that the ids did not name: not copied */
     uint64_t sum_nodes; /* of the last plan: bytes of all intermediate tensors, each alone */
     uint64_t peak;      /* of the last plan: bytes its compute buffers need */
     int splits;         /* of the last plan */

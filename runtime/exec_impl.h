@@ -53,6 +53,10 @@ struct exec {
     struct exec_scratch *scratch; /* [devs->n] */
     void *staging;
     size_t n_staging, reserved_staging;
+    void *ids; /* which experts a copy takes: plan_ids_room */
+    size_t n_ids, reserved_ids;
+    int marked; /* tensor of ids whose experts are marked there, in this replay; -1: none */
+    int64_t n_marked; /* experts */
     struct exec_queue *queues; /* [devs->n] */
     uint64_t busy;    /* bit d: device d was given work since it was waited for */
     uint64_t reading; /* bit d: its queue may still read host memory that will be written again */

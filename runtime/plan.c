@@ -131,6 +131,7 @@ static enum status enter_tensor(struct plan *p, const struct graph *g, int slot,
         .copy_of = -1,
         .newest_copy = -1,
         .split = -1,
+        .ids = -1,
         .twin = -1,
         .twin_of = -1,
         .buf = -1,
@@ -179,7 +180,7 @@ enum status plan_enter(struct plan *p, const struct graph *g, struct err *e)
     p->n_tensors = 0;
     p->n_splits = p->n_inputs = p->n_run = p->n_own = p->n_shadows = p->n_chunks = 0;
     p->orphan = -1;
-    p->sum_nodes = p->peak = p->least = p->n_staging = 0;
+    p->sum_nodes = p->peak = p->least = p->n_staging = p->n_ids = 0;
     for (int b = 0; b < p->n_bufs; b++)
         p->bufs[b] = (struct plan_buf){.buft = p->bufs[b].buft, .largest = -1};
     for (int d = 0; d < p->devs->n; d++)
@@ -244,8 +245,9 @@ static void print_split(const struct plan *p, int s, struct text *out)
     for (int i = 0; i < sp->n_inputs; i++) {
         const struct plan_tensor *c = &p->tensors[p->inputs[sp->first_input + i]];
 
-        text_addf(out, "%s%s (%s)", i ? ", " : ", copies in ", p->tensors[c->copy_of].t->name,
-                  text_size(size, sizeof size, tensor_bytes(c->t)));
+        text_addf(out, "%s%s (%s%s)", i ? ", " : ", copies in ", p->tensors[c->copy_of].t->name,
+                  text_size(size, sizeof size, tensor_bytes(c->t)),
+                  c->ids >= 0 ? ", experts in use" : "");
     }
     text_byte(out, '\n');
 }

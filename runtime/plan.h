@@ -65,6 +65,7 @@ struct plan_tensor {
     int32_t copy_of;   /* of a copy: the original; else -1 */
     int32_t newest_copy; /* of an original: its newest copy; of a copy: the older one; -1 */
     int32_t split;       /* of a copy: the split that makes it */
+    int32_t ids;         /* of a copy of experts: what says which are needed; -1: copy everything */
     int32_t twin;        /* the first of its n_pipe - 1 twins, one after the other; -1: has none */
     int32_t twin_of;     /* of a twin: the tensor in pipeline slot 0; else -1 */
     bool external;       /* the bytes exist already and are none of the allocator's business */
@@ -142,6 +143,7 @@ struct plan {
     size_t peak;      /* bytes of all chunks */
     size_t least;     /* sum of the buffers' least sizes */
     size_t n_staging; /* bytes to copy through where neither side is host memory */
+    size_t n_ids;     /* bytes of plan_ids_room for the copies of experts, at most */
 
     /* Settings of the one who plans. */
     const struct buffer *const
@@ -189,6 +191,12 @@ static inline int plan_in_pipe(const struct plan *p, int slot, int pipe)
     int twin = p->tensors[slot].twin;
 
     return pipe == 0 || twin < 0 ? slot : twin + pipe - 1;
+}
+/* Host memory to copy `n_expert` experts by the ids of tensor `ids`: a mark per expert, then the ids. */
+static inline size_t plan_ids_room(int64_t n_expert, const struct tensor *ids, size_t *at)
+{
+    *at = ((size_t)n_expert + 63) / 64 * 64;
+    return *at + tensor_bytes(ids);
 }
 /* Where the bytes of a tensor are (or will be), NULL while its device is undecided. */
 const struct buft *plan_buft(const struct plan *p, int slot);

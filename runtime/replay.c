@@ -162,6 +162,88 @@ static enum status copy_by_host(struct exec *x, const struct tensor *src, struct
     return st;
 }
 
+/* ---- experts ---- */
+
+/* Mark the experts that tensor `ids` of the plan names, in the host's memory for it. */
+static enum status mark_experts(struct exec *x, struct plan *p, int ids, int64_t n_expert,
+                                struct err *e)
+{
+    const struct plan_tensor *pt = &p->tensors[ids];
+    const struct tensor *t = p->tensors[plan_in_pipe(p, ids, p->pipe)].t;
+    bool changes = pt->owner < 0 || p->tensors[pt->owner].writer >= 0;
+    char *used = x->ids, *at;
+    size_t offs, n = tensor_bytes(t);
+    enum status st = ST_OK;
+
+    if (x->marked == ids && x->n_marked == n_expert &&
+        !changes) /* gate, up and down go to the same experts */
+        return ST_OK;
+    plan_ids_room(n_expert, t, &offs);
+    at = used + offs;
+    if (t->buffer->buft->is_host) {
+        at = t->data;
+    } else {
+        st = finish(x, pt->dev, e);
+        if (!st)
+            st = tensor_get(t, 0, at, n, e);
+    }
+    if (st)
+        return st;
+    memset(used, 0, (size_t)n_expert);
+    for (int64_t i = 0; i < tensor_n(t); i++) {
+        int32_t id;
+
+        memcpy(&id, at + (size_t)(i % t->ne[0]) * t->nb[0] + (size_t)(i / t->ne[0]) * t->nb[1],
+               sizeof id);
+        if (id >= 0 && id < n_expert)
+            used[id] = 1;
+    }
+    x->marked = ids;
+    x->n_marked = n_expert;
+    return ST_OK;
+}
+
+/* Copy experts [first, last) of a weight on the host. */
+static enum status copy_run(struct exec *x, int d, const struct tensor *src, struct tensor *dst,
+                            int64_t first, int64_t last, struct err *e)
+{
+    struct device *dev = x->devs->dev[d];
+    size_t offs = (size_t)first * src->nb[2], end = (size_t)last * src->nb[2];
+    size_t n = (last < src->ne[2] ? end : tensor_bytes(src)) - offs;
+    const char *from = (const char *)src->data + offs;
+
+    x->stats.bytes_copied += n;
+    return x->queues[d].on ? dev->ops->set_async(dev, dst, offs, from, n, e)
+                           : tensor_set(dst, offs, from, n, e);
+}
+
+/* Copy what the ids name: neighbours in one go. */
+static enum status copy_experts(struct exec *x, struct plan *p, const struct plan_tensor *c,
+                                struct err *e)
+{
+    const struct tensor *src = p->tensors[c->copy_of].t;
+    int64_t n = src->ne[2], first = 0, last;
+    enum status st = mark_experts(x, p, c->ids, n, e);
+    const char *used = x->ids;
+
+    x->stats.copies++;
+    if (!x->queues[c->dev].on && !st)
+        st = finish(x, c->dev, e);
+    for (; first < n && !st; first = last) {
+        last = first + 1;
+        if (!used[first]) {
+            x->stats.experts_skipped++;
+            continue;
+        }
+        while (last < n && used[last])
+            last++;
+        st = copy_run(x, c->dev, src, c->t, first, last, e);
+    }
+    return st;
+}
+
+/* ---- all that a split reads ---- */
+
 /*
  * May its bytes be written before the end of the pipeline slot's replay is waited for? Not those of a
  * weight, nor those that exist once per pipeline slot, but for what ops write into.
@@ -183,6 +265,7 @@ static enum status copy_tensor(struct exec *x, struct plan *p, int copy, struct 
     enum status st;
 
     x->stats.copies++;
+    x->stats.bytes_copied += n;
     if (n == 0)
         return ST_OK;
     switch (way_of(x, p, c)) {
@@ -227,6 +310,7 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
                                struct err *e)
 {
     struct device *dev = x->devs->dev[sp->dev];
+    const int32_t *inputs = &p->inputs[sp->first_input];
     uint64_t copy = bringers(x, p, sp, WAY_COPY, false), get = bringers(x, p, sp, WAY_GET, false);
     uint64_t in_use = bringers(x, p, sp, WAY_COPY, true);
     uint64_t reading = x->reading;
@@ -238,8 +322,10 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
         if (in_use & BIT(d))
             st = follow(x, d, sp->dev, e);
     }
-    for (int k = 0; k < sp->n_inputs && !st; k++)
-        st = copy_tensor(x, p, p->inputs[sp->first_input + k], e);
+    for (int k = 0; k < sp->n_inputs && !st; k++) {
+        if (p->tensors[inputs[k]].ids < 0)
+            st = copy_tensor(x, p, inputs[k], e);
+    }
     if (!st && (x->reading & BIT(sp->dev)))
         st = dev->ops->event_record(dev, x->queues[sp->dev].read, e);
     x->reading |= reading;
@@ -248,6 +334,11 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
             st = follow(x, sp->dev, d, e);
         else if (get & BIT(d))
             st = finish(x, d, e);
+    }
+    /* now the ids are there that say which experts are needed */
+    for (int k = 0; k < sp->n_inputs && !st; k++) {
+        if (p->tensors[inputs[k]].ids >= 0)
+            st = copy_experts(x, p, &p->tensors[inputs[k]], e);
     }
     return st;
 }
@@ -357,6 +448,7 @@ static enum status run_splits(struct exec *x, struct plan *p, const struct repla
     enum status st = ST_OK;
     bool stop = false;
 
+    x->marked = -1;
     for (int s = 0; s < p->n_splits && !st && !stop; s++) {
         const struct plan_split *sp = &p->splits[s];
 

@@ -325,11 +325,43 @@ static bool must_copy(const struct plan *p, int src, int d)
     return !device_supports_buft(device(p, d), plan_buft(p, src));
 }
 
-/* A weight to copy into a split that has inputs already: a new split can use their memory again. */
+/* Its bytes are, or may be, computed by nodes [i_start, i). */
+static bool changes_in(const struct plan *p, int slot, int i_start, int i)
+{
+    int o = p->tensors[slot].owner;
+
+    if (o < 0 || (o >= i_start && o < i && plan_computes(&p->tensors[o])))
+        return true;
+    for (int w = p->tensors[o].writer; w >= 0 && w < i; w = p->tensors[w].writer) {
+        if (w >= i_start)
+            return true;
+    }
+    return false;
+}
+
+/* Experts of source 0 that lie one behind the other in host memory and must be copied to device d. */
+static bool copies_experts(const struct plan *p, int slot, int d)
+{
+    const struct plan_tensor *pt = &p->tensors[slot], *w;
+
+    if (pt->op != OP_MUL_MAT_ID || pt->src[0] < 0 || pt->src[2] < 0)
+        return false;
+    w = &p->tensors[pt->src[0]];
+    return w->weight && plan_buft(p, pt->src[0])->is_host && must_copy(p, pt->src[0], d) &&
+           w->ne[3] == 1 && tensor_bytes(w->t) <= w->nb[2] * (size_t)w->ne[2];
+}
+
+/*
+ * A weight to copy into a split that has inputs already: a new split can use their memory again. Or
+ * experts of which only some are copied, when the split itself computes which.
+ */
 static bool weight_cuts(const struct plan *p, int slot, const struct plan_split *sp, int s)
 {
     const struct plan_tensor *pt = &p->tensors[slot];
 
+    if (copies_experts(p, slot, sp->dev) && find_copy(p, pt->src[0], sp->dev, s) < 0 &&
+        changes_in(p, pt->src[2], sp->i_start, slot))
+        return true;
     if (sp->n_inputs == 0)
         return false;
     for (int j = 0; j < TENSOR_SRC; j++) {
@@ -378,6 +410,7 @@ static enum status add_copy(struct plan *p, int src, struct err *e)
         .copy_of = src,
         .newest_copy = orig->newest_copy,
         .split = s,
+        .ids = -1,
         .twin = -1,
         .twin_of = -1,
         .buf = -1,
@@ -395,10 +428,34 @@ static enum status add_copy(struct plan *p, int src, struct err *e)
     return ST_OK;
 }
 
+/*
+ * Where to read the ids that node `slot` of split s reads, before it starts: the tensor itself or, in
+ * place of a copy that the split makes, its original on the host. -1: nowhere.
+ */
+static int ids_before(const struct plan *p, int slot, int s)
+{
+    int ids = p->tensors[slot].src[2];
+    const struct plan_tensor *pt = &p->tensors[ids];
+
+    if (pt->copy_of >= 0)
+        return pt->split == s && plan_buft(p, pt->copy_of)->is_host ? pt->copy_of : ids;
+    return changes_in(p, ids, p->splits[s].i_start, slot) ? -1 : ids;
+}
+
+/* Copy only the experts that are needed, if all readers of the copy need the same. */
+static void note_ids(struct plan *p, int copy, int ids, bool first)
+{
+    if (first)
+        p->tensors[copy].ids = ids;
+    else if (p->tensors[copy].ids != ids)
+        p->tensors[copy].ids = -1;
+}
+
 /* Let the node read copies of what its device cannot read where it is. */
 static enum status add_run(struct plan *p, int slot, struct err *e)
 {
-    int s = p->n_splits - 1, d = p->splits[s].dev;
+    int s = p->n_splits - 1, d = p->splits[s].dev, n = p->n_tensors;
+    bool experts = copies_experts(p, slot, d);
     size_t work;
 
     for (int j = 0; j < TENSOR_SRC; j++) {
@@ -415,6 +472,12 @@ static enum status add_run(struct plan *p, int slot, struct err *e)
                 return st;
         }
         p->tensors[slot].src[j] = c;
+    }
+    for (int j = 0; j < TENSOR_SRC; j++) {
+        int c = p->tensors[slot].src[j];
+
+        if (c >= 0 && p->tensors[c].copy_of >= 0)
+            note_ids(p, c, experts && j == 0 ? ids_before(p, slot, s) : -1, c >= n);
     }
     if (!plan_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot))
         return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->run_slot);
@@ -470,7 +533,7 @@ static void enter_twin(struct plan *p, int slot, int pipe)
     pt->owner = plan_in_pipe(p, orig->owner, pipe);
     pt->op = OP_NONE;
     pt->flags = 0;
-    pt->writer = pt->copy_of = pt->newest_copy = pt->split = pt->twin = -1;
+    pt->writer = pt->copy_of = pt->newest_copy = pt->split = pt->ids = pt->twin = -1;
     pt->twin_of = slot;
     for (int j = 0; j < TENSOR_SRC; j++)
         pt->src[j] = -1;
@@ -610,6 +673,20 @@ static void measure_staging(struct plan *p)
     }
 }
 
+static void measure_ids(struct plan *p)
+{
+    for (int i = 0; i < p->n_inputs; i++) {
+        const struct plan_tensor *c = &p->tensors[p->inputs[i]];
+        size_t at, n;
+
+        if (c->ids < 0)
+            continue;
+        n = plan_ids_room(c->ne[2], p->tensors[c->ids].t, &at);
+        if (n > p->n_ids)
+            p->n_ids = n;
+    }
+}
+
 static enum status pass5_split(struct plan *p, struct err *e)
 {
     enum status st;
@@ -639,6 +716,7 @@ static enum status pass5_split(struct plan *p, struct err *e)
     if (st)
         return st;
     measure_staging(p);
+    measure_ids(p);
     return ST_OK;
 }
 

@@ -6,9 +6,7 @@
 
 #include <string.h>
 
-#include "backends/cpu/cpu.h"
-#include "backends/sim/sim.h"
-#include "gguf/base/mem.h"
+#include "tests/runtime/sims.h"
 #include "tests/runtime/tiny_model.h"
 
 #define N_VOCAB 128
@@ -20,43 +18,6 @@ static void ok(enum status st)
 {
     if (st)
         fail_msg("%s: %s", status_name(st), err.msg);
-}
-
-/* ---- a tiny model over simulated accelerators ---- */
-
-struct rig {
-    struct devices devs;
-    struct model *m;
-    void *bytes;
-};
-
-static void open_rig(struct rig *r, const char *arch, uint32_t n_layer,
-                     const struct sim_options *sim, const struct placement_options *place)
-{
-    struct tiny_options to = {
-        .arch = arch, .n_layer = n_layer, .n_embd = 256, .n_ff = 256, .seed = 5, .experts = true};
-    struct device_options opt = {.n_threads = 2};
-    struct model_options mo = {.devs = &r->devs, .place = place};
-    struct sim_options so = *sim;
-    struct gguf *g;
-    size_t n;
-
-    *r = (struct rig){.devs.dev = mem_array(DEVICES_MAX, sizeof(*r->devs.dev))};
-    assert_non_null(r->devs.dev);
-    for (int i = 0; i < so.n; i++)
-        so.limit[i] = 64u << 20;
-    ok(sim_open_with(&r->devs, &so, &opt, &err));
-    ok(cpu_open(&r->devs.dev[r->devs.n++], &opt, &err));
-    ok(tiny_write(&to, &r->bytes, &n, &err));
-    ok(gguf_open_memory(&g, r->bytes, n, "tiny", &err));
-    ok(model_load(&r->m, g, &mo, &err));
-}
-
-static void close_rig(struct rig *r)
-{
-    model_free(r->m);
-    devices_close(&r->devs);
-    mem_free(r->bytes);
 }
 
 static struct session_options session_of(const struct rig *r, uint32_t n_ubatch, int n_slots)
@@ -107,14 +68,14 @@ static void same_bytes(const char *arch)
     struct session *s;
     struct rig r;
 
-    open_rig(&r, arch, 4, &(struct sim_options){0}, NULL);
+    ok(rig_open(&r, arch, 4, &(struct sim_options){0}, NULL, &err));
     so = session_of(&r, 64, 1);
     ok(session_new(&s, r.m, &so, &err));
     logits_of(s, want);
     session_free(s);
-    close_rig(&r);
+    rig_close(&r);
     for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
-        open_rig(&r, arch, 4, &(struct sim_options){.n = 2}, &places[p]);
+        ok(rig_open(&r, arch, 4, &(struct sim_options){.n = 2}, &places[p], &err));
         for (int k = 0; k < 4; k++) {
             so = session_of(&r, ubatch[k], slots[k]);
             ok(session_new(&s, r.m, &so, &err));
@@ -124,7 +85,7 @@ static void same_bytes(const char *arch)
                 fail_msg("%s, placement %d, %d slots, micro-batches of %u: other logits", arch,
                          (int)p, slots[k], ubatch[k]);
         }
-        close_rig(&r);
+        rig_close(&r);
     }
 }
 
@@ -155,14 +116,14 @@ static int at_work(int n, int n_slots, struct session_stats *stats)
     struct rig r;
     int most;
 
-    open_rig(&r, "llama", 6, &sim, &place);
+    ok(rig_open(&r, "llama", 6, &sim, &place, &err));
     so = session_of(&r, N_IDS / 8, n_slots);
     ok(session_new(&s, r.m, &so, &err));
     logits_of(s, logits);
     session_stats(s, stats);
     session_free(s);
     most = sim_most_at_work(r.devs.dev[0]);
-    close_rig(&r);
+    rig_close(&r);
     return most;
 }
 
@@ -195,7 +156,7 @@ static void test_one_shape(void **state)
     struct rig r;
 
     (void)state;
-    open_rig(&r, "llama", 2, &(struct sim_options){.n = 2}, &all);
+    ok(rig_open(&r, "llama", 2, &(struct sim_options){.n = 2}, &all, &err));
     so = session_of(&r, 100, 2);
     ok(session_new(&s, r.m, &so, &err));
     ok(session_eval(s, ids, 400, WANT_LAST, NULL, NULL, &err));
@@ -203,7 +164,7 @@ static void test_one_shape(void **state)
     assert_int_equal(stats.graphs_built, 2);
     assert_int_equal(stats.graphs_reused, 2);
     session_free(s);
-    close_rig(&r);
+    rig_close(&r);
 }
 
 /* ---- what goes wrong in the middle ---- */
@@ -235,7 +196,7 @@ static void test_stopped(void **state)
 
     (void)state;
     fill_ids(ids);
-    open_rig(&r, "llama", 4, &sim, &all);
+    ok(rig_open(&r, "llama", 4, &sim, &all, &err));
     so = session_of(&r, 16, 3);
     so.cancel = &stop.cancel;
     so.progress = stop_at;
@@ -254,7 +215,7 @@ static void test_stopped(void **state)
     logits_of(s, got);
     assert_memory_equal(got, want, sizeof got);
     session_free(s);
-    close_rig(&r);
+    rig_close(&r);
 }
 
 int main(void)

@@ -6,14 +6,13 @@
 
 #include <string.h>
 
-#include "backends/cpu/cpu.h"
-#include "backends/sim/sim.h"
 #include "gguf/base/mem.h"
 #include "runtime/check.h"
 #include "runtime/exec.h"
 #include "runtime/plan.h"
 #include "tests/runtime/oracle.h"
 #include "tests/runtime/rand_graph.h"
+#include "tests/runtime/sims.h"
 
 static struct err err;
 
@@ -38,23 +37,15 @@ static enum status count_event(struct event *ev, struct err *e)
     return sim_ops->event_synchronize(ev, e);
 }
 
-static void open_devices(struct devices *d, int n, uint64_t op_ns, double byte_ns)
+static void open_devices(struct devices *d, const struct sim_options *o)
 {
-    struct sim_options o = {.n = n, .op_ns = op_ns, .byte_ns = byte_ns};
-    struct device_options opt = {.n_threads = 2};
-
-    for (int i = 0; i < n; i++)
-        o.limit[i] = 64u << 20;
-    *d = (struct devices){.dev = mem_array(DEVICES_MAX, sizeof(*d->dev))};
-    assert_non_null(d->dev);
-    assert_int_equal(sim_open_with(d, &o, &opt, &err), ST_OK);
+    assert_int_equal(sims_open(d, o, &err), ST_OK);
     sim_ops = d->dev[0]->ops;
     counted = *sim_ops;
     counted.synchronize = count_synchronize;
     counted.event_synchronize = count_event;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < o->n; i++)
         d->dev[i]->ops = &counted;
-    assert_int_equal(cpu_open(&d->dev[d->n++], &opt, &err), ST_OK);
 }
 
 static void replay(struct exec *x, struct plan *p)
@@ -126,7 +117,8 @@ static void random_results(const struct world *w)
     struct plan *p = NULL;
     int runs = 0;
 
-    open_devices(&devs, w->n_sims, w->op_ns, w->byte_ns);
+    open_devices(&devs,
+                 &(struct sim_options){.n = w->n_sims, .op_ns = w->op_ns, .byte_ns = w->byte_ns});
     assert_int_equal(exec_new(&x, &devs, &opt, &err), ST_OK);
     for (uint64_t seed = w->first; seed < w->first + w->n; seed++)
         runs += runs_of(x, &p, w, &devs, seed);
@@ -186,7 +178,7 @@ static void chain_init(struct chain *c, int n_sims, const int *place, int n)
 
     memset(c, 0, sizeof *c);
     c->n = n;
-    open_devices(&c->devs, n_sims, 0, 0);
+    open_devices(&c->devs, &(struct sim_options){.n = n_sims});
     for (int i = 0; i < N; i++)
         eye[i * N + i] = 2;
     assert_int_equal(graph_init(&c->g, 64, &err), ST_OK);
