@@ -110,8 +110,8 @@ void exec_free(struct exec *x)
     mem_free(x->bufs);
     mem_free(x->scratch);
     queues_release(x);
-    mem_free(x->staging);
-    mem_free(x->ids);
+    buffer_release(&x->staging.b);
+    buffer_release(&x->ids.b);
     mem_free(x->own);
     plan_free(x->trial);
     mem_free(x);
@@ -185,44 +185,37 @@ static void bind_all_again(struct exec *x)
 
 /* ---- memory ---- */
 
-/* More than all of a device's memory: no need to try. */
-static enum status fits_device(const struct exec *x, const struct buft *bt, size_t size,
-                               struct err *e)
+/* Whose memory a buffer type is: not a device that works in another's. */
+static const struct device *owner_of(const struct exec *x, const struct buft *bt)
 {
-    char want[32], has[32];
+    int d = x->devs->n - 1;
 
-    for (int d = 0; d < x->devs->n; d++) {
-        const struct device *dev = x->devs->dev[d];
-        size_t n_total = device_memory(dev).n_total;
-
-        if (dev->buft == bt && n_total > 0 && size > n_total)
-            return err_set(e, ST_NOMEM, "not enough memory on '%s': %s are needed, it has %s",
-                           dev->name, text_size(want, sizeof want, size),
-                           text_size(has, sizeof has, n_total));
-    }
-    return ST_OK;
+    while (d > 0 && (x->devs->dev[d]->buft != bt || x->devs->dev[d]->kind == DEVICE_ACCEL))
+        d--;
+    return x->devs->dev[d];
 }
 
-/* Replace the memory of b. On failure it is what it was before, or empty. */
-static enum status replace(struct exec *x, struct buffer *b, const struct buft *bt, size_t size,
-                           struct err *e)
+/* Give b, in memory of dev, `size` bytes. On failure it is what it was before, or empty. */
+static enum status grow(struct exec *x, struct buffer *b, const struct device *dev, size_t size,
+                        const char *what, struct err *e)
 {
+    static const char *const hint = "try a smaller micro-batch (-ub) or context (-c)";
+    struct device_memory m = device_memory(dev);
     size_t old = b->size;
-    enum status st;
 
-    x->generation++;
+    x->stats.regrows += x->is_reserved;
     if (x->opt.dry) {
-        buffer_describe(b, bt, size, USAGE_COMPUTE);
+        buffer_describe(b, dev->buft, size, USAGE_COMPUTE);
         return ST_OK;
     }
-    st = fits_device(x, bt, size, e);
-    if (st)
-        return st;
+    if (m.n_total && size > m.n_free && size - m.n_free > old)
+        return device_nomem(dev, what, size, hint, e);
     buffer_release(b); /* first: there may not be room for both */
-    st = buffer_init(b, bt, size, USAGE_COMPUTE, e);
-    if (st && (old == 0 || buffer_init(b, bt, old, USAGE_COMPUTE, NULL)))
-        buffer_describe(b, bt, 0, USAGE_COMPUTE);
-    return st;
+    if (!buffer_init(b, dev->buft, size, USAGE_COMPUTE, NULL))
+        return ST_OK;
+    if (old == 0 || buffer_init(b, dev->buft, old, USAGE_COMPUTE, NULL))
+        buffer_describe(b, dev->buft, 0, USAGE_COMPUTE);
+    return device_nomem(dev, what, size, hint, e);
 }
 
 static enum status add_chunk(struct exec *x, struct exec_buf *xb, struct err *e)
@@ -255,53 +248,31 @@ static enum status room_for_chunks(struct exec *x, int b, int n, struct err *e)
 static enum status grow_chunk(struct exec *x, int b, int c, size_t size, struct err *e)
 {
     struct exec_buf *xb = &x->bufs[b];
-    char largest[32];
-    enum status st;
+    char what[2 * TENSOR_NAME + 64], largest[32];
 
     if (size <= xb->chunks[c].b->size)
         return ST_OK;
-    x->stats.regrows += x->is_reserved;
-    st = replace(x, xb->chunks[c].b, xb->buft, size, e);
-    if (st && e)
-        err_context(e, "compute buffer (most of it for '%s': %s; try a smaller batch or context)",
-                    xb->largest, text_size(largest, sizeof largest, xb->n_largest));
-    return st;
+    snprintf(what, sizeof what, "the compute buffer (most of it for '%s', %s)", xb->largest,
+             text_size(largest, sizeof largest, xb->n_largest));
+    x->generation++;
+    return grow(x, xb->chunks[c].b, owner_of(x, xb->buft), size, what, e);
 }
 
 static enum status grow_scratch(struct exec *x, int d, size_t size, struct err *e)
 {
-    enum status st;
+    struct buffer *b = &x->scratch[d].b;
 
-    if (size <= x->scratch[d].b.size)
+    if (size <= b->size)
         return ST_OK;
-    x->stats.regrows += x->is_reserved;
-    st = replace(x, &x->scratch[d].b, x->devs->dev[d]->buft, size, e);
-    if (st && e)
-        err_context(e, "scratch of '%s'", x->devs->dev[d]->name);
-    return st;
+    return grow(x, b, x->devs->dev[d], size, "the work memory of its kernels", e);
 }
 
-/* Host memory that copies need: *p of *n bytes. */
-static enum status grow_host(const struct exec *x, void **p, size_t *n, size_t size, struct err *e)
+/* Host memory that copies between devices need. */
+static enum status grow_host(struct exec *x, struct exec_scratch *xs, size_t size, struct err *e)
 {
-    void *q;
-
-    if (size <= *n || x->opt.dry)
+    if (size <= xs->b.size)
         return ST_OK;
-    q = mem_aligned(size);
-    if (!q)
-        return err_nomem(e, "copies between devices", size);
-    mem_free(*p);
-    *p = q;
-    *n = size;
-    return ST_OK;
-}
-
-static enum status grow_staging(struct exec *x, size_t n_staging, size_t n_ids, struct err *e)
-{
-    enum status st = grow_host(x, &x->staging, &x->n_staging, n_staging, e);
-
-    return st ? st : grow_host(x, &x->ids, &x->n_ids, n_ids, e);
+    return grow(x, &xs->b, devices_cpu(x->devs), size, "what copies go through", e);
 }
 
 /* All that the plan asks for. */
@@ -317,7 +288,9 @@ static enum status grow_for(struct exec *x, const struct plan *p, struct err *e)
     for (int d = 0; d < x->devs->n && !st; d++)
         st = grow_scratch(x, d, p->dev[d].scratch, e);
     if (!st)
-        st = grow_staging(x, p->n_staging, p->n_ids, e);
+        st = grow_host(x, &x->staging, p->n_staging, e);
+    if (!st)
+        st = grow_host(x, &x->ids, p->n_ids, e);
     bind_all_again(x); /* also after a failure: what was replaced stays replaced */
     return st;
 }
@@ -413,10 +386,10 @@ enum status exec_reserve(struct exec *x, const struct graph *g, struct err *e)
         if (p->dev[d].scratch > x->scratch[d].reserved)
             x->scratch[d].reserved = p->dev[d].scratch;
     }
-    if (p->n_staging > x->reserved_staging)
-        x->reserved_staging = p->n_staging;
-    if (p->n_ids > x->reserved_ids)
-        x->reserved_ids = p->n_ids;
+    if (p->n_staging > x->staging.reserved)
+        x->staging.reserved = p->n_staging;
+    if (p->n_ids > x->ids.reserved)
+        x->ids.reserved = p->n_ids;
     return st;
 }
 
@@ -434,7 +407,9 @@ enum status exec_reserve_done(struct exec *x, struct err *e)
     for (int d = 0; d < x->devs->n && !st; d++)
         st = grow_scratch(x, d, x->scratch[d].reserved, e);
     if (!st)
-        st = grow_staging(x, x->reserved_staging, x->reserved_ids, e);
+        st = grow_host(x, &x->staging, x->staging.reserved, e);
+    if (!st)
+        st = grow_host(x, &x->ids, x->ids.reserved, e);
     bind_all_again(x);
     x->is_reserved = true;
     if (!st && (x->opt.sched_debug || x->opt.alloc_debug))
@@ -498,7 +473,7 @@ struct exec_memory exec_memory(const struct exec *x, const struct device *dev)
             m.n_scratch = x->scratch[d].b.size;
     }
     if (dev == devices_cpu(x->devs))
-        m.n_staging = x->opt.dry ? x->reserved_staging : x->n_staging;
+        m.n_staging = x->staging.b.size + x->ids.b.size;
     return m;
 }
 
@@ -518,6 +493,6 @@ void exec_stats(const struct exec *x, struct exec_stats *out)
     for (int d = 0; d < x->devs->n; d++)
         stat_buffer(out, x->scratch[d].name, x->scratch[d].reserved,
                     x->opt.dry ? 0 : x->scratch[d].b.size);
-    stat_buffer(out, "copies between devices", x->reserved_staging + x->reserved_ids,
-                x->n_staging + x->n_ids);
+    stat_buffer(out, "copies between devices", x->staging.reserved + x->ids.reserved,
+                x->opt.dry ? 0 : x->staging.b.size + x->ids.b.size);
 }

@@ -51,10 +51,8 @@ struct exec {
     struct exec_buf *bufs; /* [n_bufs] */
     int n_bufs;
     struct exec_scratch *scratch; /* [devs->n] */
-    void *staging;
-    size_t n_staging, reserved_staging;
-    void *ids; /* which experts a copy takes: plan_ids_room */
-    size_t n_ids, reserved_ids;
+    struct exec_scratch staging;  /* on the host */
+    struct exec_scratch ids;      /* on the host: which experts a copy takes: plan_ids_room */
     int marked; /* tensor of ids whose experts are marked there, in this replay; -1: none */
     int64_t n_marked; /* experts */
     struct exec_queue *queues; /* [devs->n] */

@@ -152,12 +152,12 @@ static enum status copy_by_host(struct exec *x, const struct tensor *src, struct
         return tensor_set(dst, 0, src->data, n, e);
     if (dst->buffer->buft->is_host)
         return tensor_get(src, 0, dst->data, n, e);
-    for (size_t offs = 0; offs < n && !st; offs += x->n_staging) {
-        size_t part = n - offs < x->n_staging ? n - offs : x->n_staging;
+    for (size_t offs = 0; offs < n && !st; offs += x->staging.b.size) {
+        size_t part = n - offs < x->staging.b.size ? n - offs : x->staging.b.size;
 
-        st = tensor_get(src, offs, x->staging, part, e);
+        st = tensor_get(src, offs, x->staging.b.base, part, e);
         if (!st)
-            st = tensor_set(dst, offs, x->staging, part, e);
+            st = tensor_set(dst, offs, x->staging.b.base, part, e);
     }
     return st;
 }
@@ -171,7 +171,7 @@ static enum status mark_experts(struct exec *x, struct plan *p, int ids, int64_t
     const struct plan_tensor *pt = &p->tensors[ids];
     const struct tensor *t = p->tensors[plan_in_pipe(p, ids, p->pipe)].t;
     bool changes = pt->owner < 0 || p->tensors[pt->owner].writer >= 0;
-    char *used = x->ids, *at;
+    char *used = x->ids.b.base, *at;
     size_t offs, n = tensor_bytes(t);
     enum status st = ST_OK;
 
@@ -224,7 +224,7 @@ static enum status copy_experts(struct exec *x, struct plan *p, const struct pla
     const struct tensor *src = p->tensors[c->copy_of].t;
     int64_t n = src->ne[2], first = 0, last;
     enum status st = mark_experts(x, p, c->ids, n, e);
-    const char *used = x->ids;
+    const char *used = x->ids.b.base;
 
     x->stats.copies++;
     if (!x->queues[c->dev].on && !st)

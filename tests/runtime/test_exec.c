@@ -334,8 +334,9 @@ static void test_does_not_fit(void **state)
     build_small(&g[1], 100);
     assert_int_equal(exec_plan(x, &p[1], &g[1], &e), ST_NOMEM);
     assert_string_equal(
-        e.msg, "compute buffer (most of it for 'product': 39.1 KiB; try a smaller batch or "
-               "context): not enough memory on 'CPU': 86400 bytes are needed, 10000 are free");
+        e.msg,
+        "not enough memory on 'CPU': the compute buffer (most of it for 'product', 39.1 KiB) "
+        "needs 84.4 KiB; try a smaller micro-batch (-ub) or context (-c)");
     assert_null(p[1]);
     write_inputs(&g[0], 0);
     replay(x, p[0]);
