@@ -91,7 +91,7 @@ struct alloc {
 
 static bool chunk_insert(struct chunk *c, int at, struct block b)
 {
-    if (!plan_room(&c->free, &c->cap, c->n + 1, sizeof *c->free))
+    if (!mem_room(&c->free, &c->cap, c->n + 1, sizeof *c->free))
         return false;
     memmove(&c->free[at + 1], &c->free[at], (size_t)(c->n - at) * sizeof *c->free);
     c->free[at] = b;
@@ -211,7 +211,7 @@ static bool take_new(struct space *sp, size_t size, int *chunk, size_t *offs)
 {
     struct chunk *c;
 
-    if (!plan_room(&sp->chunks, &sp->cap, sp->n + 1, sizeof *sp->chunks))
+    if (!mem_room(&sp->chunks, &sp->cap, sp->n + 1, sizeof *sp->chunks))
         return false;
     c = &sp->chunks[sp->n];
     *c = (struct chunk){0};
@@ -556,7 +556,7 @@ static void write_chunks(struct alloc *a)
 
         pb->first_chunk = p->n_chunks;
         pb->n_chunks = a->space[b].n;
-        if (!plan_room(&p->chunks, &p->cap_chunks, p->n_chunks + pb->n_chunks, sizeof *p->chunks)) {
+        if (!mem_room(&p->chunks, &p->cap_chunks, p->n_chunks + pb->n_chunks, sizeof *p->chunks)) {
             out_of_memory(a);
             return;
         }

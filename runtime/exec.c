@@ -222,8 +222,8 @@ static enum status add_chunk(struct exec *x, struct exec_buf *xb, struct err *e)
 {
     struct buffer *b;
 
-    if (!plan_room(&xb->chunks, &xb->cap_chunks, xb->n_chunks + 1, sizeof *xb->chunks) ||
-        !plan_room(&x->own, &x->cap_own, x->n_own + 1, sizeof(*x->own)))
+    if (!mem_room(&xb->chunks, &xb->cap_chunks, xb->n_chunks + 1, sizeof *xb->chunks) ||
+        !mem_room(&x->own, &x->cap_own, x->n_own + 1, sizeof(*x->own)))
         return err_nomem(e, "a list of buffers", sizeof *xb->chunks);
     bind_all_again(x); /* x->own may have moved */
     b = mem_zalloc(sizeof *b);

@@ -22,23 +22,6 @@ const char *cause_name(enum cause c, int n_src, char out[16])
     return out;
 }
 
-bool plan_room(void *array, int *cap, int n, size_t size)
-{
-    int want = *cap;
-    void *p;
-
-    if (n <= want)
-        return true;
-    want = n > INT32_MAX / 2 ? n : n + n / 2;
-    memcpy(&p, array, sizeof p);
-    p = mem_grow(p, (size_t)want, size);
-    if (!p)
-        return false;
-    memcpy(array, &p, sizeof p);
-    *cap = want;
-    return true;
-}
-
 /* One buffer for each distinct buffer type: devices that share memory share a buffer. */
 static void find_bufs(struct plan *p)
 {
@@ -185,7 +168,7 @@ enum status plan_enter(struct plan *p, const struct graph *g, struct err *e)
         p->bufs[b] = (struct plan_buf){.buft = p->bufs[b].buft, .largest = -1};
     for (int d = 0; d < p->devs->n; d++)
         p->dev[d].scratch = 0;
-    if (!plan_room(&p->tensors, &p->cap_tensors, n, sizeof *p->tensors))
+    if (!mem_room(&p->tensors, &p->cap_tensors, n, sizeof *p->tensors))
         return err_nomem(e, "a plan", (size_t)n * sizeof *p->tensors);
     for (int i = 0; i < n; i++) {
         struct tensor *t = i < g->n_nodes ? g->nodes[i] : g->leafs[i - g->n_nodes];

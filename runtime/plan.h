@@ -201,9 +201,6 @@ static inline size_t plan_ids_room(int64_t n_expert, const struct tensor *ids, s
 /* Where the bytes of a tensor are (or will be), NULL while its device is undecided. */
 const struct buft *plan_buft(const struct plan *p, int slot);
 
-/* Make room for n elements in an array that only grows; false when memory is short. */
-bool plan_room(void *array, int *cap, int n, size_t size);
-
 /*
  * level 1: a line per split and per buffer. level 2: also a line per node:
  *     index name OP [ne] type device cause bytes

@@ -376,7 +376,7 @@ static bool weight_cuts(const struct plan *p, int slot, const struct plan_split 
 
 static enum status new_split(struct plan *p, int dev, int i_start, struct err *e)
 {
-    if (!plan_room(&p->splits, &p->cap_splits, p->n_splits + 1, sizeof *p->splits))
+    if (!mem_room(&p->splits, &p->cap_splits, p->n_splits + 1, sizeof *p->splits))
         return err_nomem(e, "the splits of a plan", (size_t)p->n_splits * sizeof *p->splits);
     if (p->n_splits > 0)
         p->splits[p->n_splits - 1].i_end = i_start;
@@ -397,8 +397,8 @@ static enum status add_copy(struct plan *p, int src, struct err *e)
     struct plan_split *sp = &p->splits[s];
     struct plan_tensor *pt, *orig;
 
-    if (!plan_room(&p->tensors, &p->cap_tensors, c + 1, sizeof *p->tensors) ||
-        !plan_room(&p->inputs, &p->cap_inputs, p->n_inputs + 1, sizeof *p->inputs))
+    if (!mem_room(&p->tensors, &p->cap_tensors, c + 1, sizeof *p->tensors) ||
+        !mem_room(&p->inputs, &p->cap_inputs, p->n_inputs + 1, sizeof *p->inputs))
         return err_nomem(e, "the copies of a plan", (size_t)(c + 1) * sizeof *p->tensors);
     pt = &p->tensors[c];
     orig = &p->tensors[src];
@@ -479,7 +479,7 @@ static enum status add_run(struct plan *p, int slot, struct err *e)
         if (c >= 0 && p->tensors[c].copy_of >= 0)
             note_ids(p, c, experts && j == 0 ? ids_before(p, slot, s) : -1, c >= n);
     }
-    if (!plan_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot))
+    if (!mem_room(&p->run_slot, &p->cap_run_slot, p->n_run + 1, sizeof *p->run_slot))
         return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->run_slot);
     p->run_slot[p->n_run++] = slot;
     p->splits[s].n_run++;
@@ -549,7 +549,7 @@ static enum status add_twins(struct plan *p, struct err *e)
         p->tensors[i].twin = n + n_twins;
         n_twins += p->n_pipe - 1;
     }
-    if (!plan_room(&p->tensors, &p->cap_tensors, n + n_twins, sizeof *p->tensors))
+    if (!mem_room(&p->tensors, &p->cap_tensors, n + n_twins, sizeof *p->tensors))
         return err_nomem(e, "the slots of a plan", (size_t)(n + n_twins) * sizeof *p->tensors);
     for (int i = 0; i < n; i++) {
         for (int k = 1; k < p->n_pipe && p->tensors[i].twin >= 0; k++)
@@ -579,7 +579,7 @@ static enum status find_shadows(struct plan *p, struct err *e)
     for (int r = 0; r < p->n_run * p->n_pipe; r++) {
         if (!needs_shadow(p, p->run_slot[r % p->n_run], r / p->n_run))
             continue;
-        if (!plan_room(&p->shadow_of, &p->cap_shadow_of, p->n_shadows + 1, sizeof *p->shadow_of))
+        if (!mem_room(&p->shadow_of, &p->cap_shadow_of, p->n_shadows + 1, sizeof *p->shadow_of))
             return err_nomem(e, "the nodes of a plan", (size_t)p->n_run * sizeof *p->shadow_of);
         p->shadow_of[p->n_shadows++] = r;
     }
@@ -636,9 +636,9 @@ static enum status make_own(struct plan *p, struct err *e)
     int first = p->n_nodes + p->n_leafs, n_run = p->n_run * p->n_pipe;
     int n = p->n_tensors - first + p->n_shadows;
 
-    if (!plan_room(&p->own, &p->cap_own, n, sizeof *p->own) ||
-        !plan_room(&p->run, &p->cap_run, n_run, sizeof(*p->run)) ||
-        !plan_room(&p->run_uses, &p->cap_run_uses, p->n_run, sizeof *p->run_uses))
+    if (!mem_room(&p->own, &p->cap_own, n, sizeof *p->own) ||
+        !mem_room(&p->run, &p->cap_run, n_run, sizeof(*p->run)) ||
+        !mem_room(&p->run_uses, &p->cap_run_uses, p->n_run, sizeof *p->run_uses))
         return err_nomem(e, "the copies of a plan", (size_t)n * sizeof *p->own);
     p->n_own = n;
     for (int i = first; i < p->n_tensors; i++)

@@ -2,7 +2,6 @@
 
 #include "gguf/base/mem.h"
 #include "gguf/base/text.h"
-#include "runtime/plan.h"
 
 void store_init(struct store *s, enum usage usage)
 {
@@ -27,7 +26,7 @@ static enum status new_part(struct store *s, const struct device *dev, const str
 {
     struct buffer *b;
 
-    if (!plan_room(&s->parts, &s->cap_parts, s->n_parts + 1, sizeof *s->parts))
+    if (!mem_room(&s->parts, &s->cap_parts, s->n_parts + 1, sizeof *s->parts))
         return err_nomem(e, "a list of buffers", sizeof *s->parts);
     b = mem_zalloc(sizeof *b);
     if (!b)
@@ -79,7 +78,7 @@ enum status store_add(struct store *s, const struct device *dev, const struct bu
             return st;
         at = 0;
     }
-    if (!plan_room(&s->entries, &s->cap_entries, s->n_entries + 1, sizeof *s->entries))
+    if (!mem_room(&s->entries, &s->cap_entries, s->n_entries + 1, sizeof *s->entries))
         return err_nomem(e, "a list of tensors", sizeof *s->entries);
     s->entries[s->n_entries++] = (struct store_entry){.t = t, .part = i, .offs = at};
     s->parts[i].n_bytes = at + size;

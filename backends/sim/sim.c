@@ -291,20 +291,6 @@ static bool make_twin(const struct sim *s, const struct tensor *t, struct tensor
     return true;
 }
 
-static bool grow(void *array, int *cap, int n, size_t size)
-{
-    void *p = *(void **)array;
-
-    if (n <= *cap)
-        return true;
-    p = mem_grow(p, (size_t)n, size);
-    if (!p)
-        return false;
-    *(void **)array = p;
-    *cap = n;
-    return true;
-}
-
 /* How many nodes are computed, and how many tensors they and their sources are. */
 static int count(const struct span *sp, int *n_twins)
 {
@@ -328,9 +314,9 @@ static enum status translate(const struct sim *s, const struct span *sp, struct 
 {
     int n_twins, n = count(sp, &n_twins), used = 0, out = 0;
 
-    if (!grow(&j->twins, &j->cap_twins, n_twins, sizeof *j->twins) ||
-        !grow(&j->nodes, &j->cap_nodes, n, sizeof(*j->nodes)) ||
-        !grow(&j->uses, &j->cap_uses, n, sizeof *j->uses))
+    if (!mem_room(&j->twins, &j->cap_twins, n_twins, sizeof *j->twins) ||
+        !mem_room(&j->nodes, &j->cap_nodes, n, sizeof(*j->nodes)) ||
+        !mem_room(&j->uses, &j->cap_uses, n, sizeof *j->uses))
         return err_nomem(e, "a simulated device's queue", (size_t)n_twins * sizeof *j->twins);
     for (int i = 0; i < sp->n; i++) {
         const struct tensor *t = sp->nodes[i];

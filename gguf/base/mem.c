@@ -97,6 +97,23 @@ char *mem_strndup(const char *s, size_t n)
     return d;
 }
 
+bool mem_room(void *array, int *cap, int n, size_t size)
+{
+    int want = *cap;
+    void *p;
+
+    if (n <= want)
+        return true;
+    want = n > INT32_MAX / 2 ? n : n + n / 2;
+    memcpy(&p, array, sizeof p);
+    p = mem_grow(p, (size_t)want, size);
+    if (!p)
+        return false;
+    memcpy(array, &p, sizeof p);
+    *cap = want;
+    return true;
+}
+
 char *mem_strdup(const char *s)
 {
     return mem_strndup(s, strlen(s));

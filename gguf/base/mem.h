@@ -23,6 +23,11 @@ void *mem_alloc(size_t n_bytes);                /* uninitialised; 0 bytes is a v
 void *mem_zalloc(size_t n_bytes);               /* zeroed */
 void *mem_array(size_t n, size_t size);         /* zeroed; NULL when n*size overflows */
 void *mem_grow(void *p, size_t n, size_t size); /* realloc to n*size; on failure p stays valid */
+/*
+ * Make room for n elements of `size` bytes in an array that only grows: `array` is the address of the pointer to
+ * it, *cap the elements that fit. False when memory is short, and nothing changed.
+ */
+bool mem_room(void *array, int *cap, int n, size_t size);
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n); /* copies n bytes, adds NUL */
 void mem_free(void *p);                     /* of all the above; NULL is fine */

@@ -389,6 +389,27 @@ static void test_sizes(void **state)
     }
 }
 
+/* ---- arrays that grow ---- */
+
+static void test_room(void **state)
+{
+    int *a = NULL, cap = 0;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        assert_true(mem_room(&a, &cap, i + 1, sizeof *a));
+        assert_true(cap > i);
+        a[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(a[i], i);
+    mem_fail_at(1);
+    assert_false(mem_room(&a, &cap, cap + 1, sizeof *a));
+    assert_int_equal(a[999], 999); /* as it was */
+    assert_true(mem_room(&a, &cap, cap, sizeof *a));
+    mem_free(a);
+}
+
 /* ---- UTF-8 ---- */
 
 /* Length of the sequence at s by the bit pattern of its first byte, if all is right with it; else
@@ -605,6 +626,7 @@ static void test_log(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_err),
         cmocka_unit_test(test_err_context_shortens),
         cmocka_unit_test(test_checked),
