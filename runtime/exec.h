@@ -66,11 +66,22 @@ enum status exec_reserve_done(struct exec *x, struct err *e);
  */
 enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct err *e);
 
+/*
+ * Called before input number `input` of a split is copied to the split's device: copy c =
+ * p->inputs[p->splits[split].first_input + input], with the tensor p->tensors[plan_in_pipe(p, c, p->pipe)].t. The
+ * inputs before it are there already, and tensor_get reads them; host weights come last, so that what says
+ * which part of them is needed comes before. Return true if the callback has filled the copy itself
+ * (tensor_set), false to have it copied.
+ */
+typedef bool exec_copy(void *ctx, const struct plan *p, int split, int input);
+
 struct replay {
     int n_threads;             /* CPU threads; 0 = all */
     const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
     exec_watch *watch;         /* may be NULL: then nothing is asked and nothing is slower */
     void *watch_ctx;
+    exec_copy *copy; /* likewise */
+    void *copy_ctx;
 };
 
 /* Run the plan and wait for the results. Inputs must have been written with tensor_set before. */

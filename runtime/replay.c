@@ -343,6 +343,29 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
     return st;
 }
 
+/* The same with somebody watching: one by one, each done when the next is asked for. */
+static enum status copy_watched(struct exec *x, struct plan *p, int s, const struct replay *r,
+                                struct err *e)
+{
+    const struct plan_split *sp = &p->splits[s];
+    enum status st = ST_OK;
+
+    for (int k = 0; k < sp->n_inputs && !st; k++) {
+        struct plan_split one = *sp;
+        bool filled;
+
+        st = finish(x, sp->dev, e); /* no queue uses the memory that the callback may write */
+        filled = !st && r->copy(r->copy_ctx, p, s, k);
+        if (st || filled)
+            continue;
+        one.first_input += k;
+        one.n_inputs = 1;
+        st = copy_inputs(x, p, &one, e);
+        give(x, p, sp->dev);
+    }
+    return st;
+}
+
 /* Until the split may write: see the table above. */
 static enum status make_room(struct exec *x, const struct plan_split *sp, struct err *e)
 {
@@ -457,7 +480,7 @@ static enum status run_splits(struct exec *x, struct plan *p, const struct repla
         st = make_room(x, sp, e);
         give(x, p, sp->dev);
         if (!st)
-            st = copy_inputs(x, p, sp, e);
+            st = r->copy ? copy_watched(x, p, s, r, e) : copy_inputs(x, p, sp, e);
         if (st)
             return st;
         give(x, p, sp->dev); /* copies by the host have waited for it */

@@ -118,8 +118,59 @@ static void hand_close(struct hand *h)
     devices_close(&h->devs);
 }
 
-static void hand_run(struct hand *h, int run, float out[2 * N * N_TOK])
+/* ---- somebody who watches the copies ---- */
+
+struct watcher {
+    struct hand *h;
+    int n_seen, n_filled;
+    bool after_weight, fill; /* in this split a weight was seen; fill weights itself */
+};
+
+static const struct tensor *copy_at(const struct plan *p, int split, int input)
 {
+    int c = p->inputs[p->splits[split].first_input + input];
+
+    return p->tensors[plan_in_pipe(p, c, p->pipe)].t;
+}
+
+static const struct plan_tensor *original_at(const struct plan *p, int split, int input)
+{
+    return &p->tensors[p->tensors[p->inputs[p->splits[split].first_input + input]].copy_of];
+}
+
+/* The inputs before this one are there; weights of the host come last. */
+static bool watch_copy(void *ctx, const struct plan *p, int split, int input)
+{
+    struct watcher *w = ctx;
+    const struct plan_tensor *orig = original_at(p, split, input);
+    char was[8192], is[8192];
+
+    w->n_seen++;
+    w->after_weight = input > 0 && w->after_weight;
+    assert_true(!w->after_weight || orig->weight);
+    w->after_weight |= orig->weight;
+    for (int k = 0; k < input; k++) {
+        const struct tensor *a = original_at(p, split, k)->t, *b = copy_at(p, split, k);
+        size_t n = tensor_bytes(b);
+
+        if (original_at(p, split, k)->weight) /* maybe not all of it */
+            continue;
+        assert_true(n <= sizeof is);
+        ok(tensor_get(a, 0, was, n, &err));
+        ok(tensor_get(b, 0, is, n, &err));
+        assert_memory_equal(is, was, n);
+    }
+    if (!w->fill || !orig->weight)
+        return false;
+    w->n_filled++;
+    ok(tensor_set((struct tensor *)copy_at(p, split, input), 0, orig->t->data,
+                  tensor_bytes(orig->t), &err));
+    return true;
+}
+
+static void hand_run(struct hand *h, int run, struct watcher *w, float out[2 * N * N_TOK])
+{
+    struct replay rp = {.copy = w ? watch_copy : NULL, .copy_ctx = w};
     int32_t ids[2 * N_TOK], other[2 * N_TOK];
     struct tiny_rng r = {(uint64_t)run + 1};
     float in[N * N_TOK];
@@ -136,7 +187,7 @@ static void hand_run(struct hand *h, int run, float out[2 * N * N_TOK])
         ok(tensor_set(h->ids, 0, ids, sizeof ids, &err));
     if (h->other)
         ok(tensor_set(h->other, 0, other, sizeof other, &err));
-    ok(exec_submit(h->x, h->p, NULL, &err));
+    ok(exec_submit(h->x, h->p, &rp, &err));
     ok(exec_wait(h->x, &err));
     ok(tensor_get(h->out, 0, out, tensor_bytes(h->out), &err));
 }
@@ -150,8 +201,8 @@ static void by_hand(enum from from, int n_slots)
     hand_open(&cpu, from, 0, 1);
     hand_open(&h, from, 2, n_slots);
     for (int run = 0; run < 6; run++) {
-        hand_run(&cpu, run, want);
-        hand_run(&h, run, got);
+        hand_run(&cpu, run, NULL, want);
+        hand_run(&h, run, NULL, got);
         if (memcmp(got, want, sizeof got) != 0)
             fail_msg("ids from %d, %d slots, run %d: another result", (int)from, n_slots, run);
     }
@@ -172,6 +223,37 @@ static void test_by_hand(void **state)
     for (int from = FROM_INPUT; from <= FROM_TWO; from++) {
         by_hand((enum from)from, 1);
         by_hand((enum from)from, 2);
+    }
+}
+
+static void watched(enum from from, bool fill)
+{
+    float want[2 * N * N_TOK], got[2 * N * N_TOK];
+    struct watcher w = {.fill = fill};
+    struct hand cpu, h;
+    struct exec_stats s;
+
+    hand_open(&cpu, from, 0, 1);
+    hand_open(&h, from, 2, 1);
+    for (int run = 0; run < 4; run++) {
+        hand_run(&cpu, run, NULL, want);
+        hand_run(&h, run, &w, got);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    exec_stats(h.x, &s);
+    assert_true(w.n_seen >= 8);
+    assert_int_equal(w.n_filled > 0, fill);
+    assert_int_equal(s.copies, w.n_seen - w.n_filled);
+    hand_close(&h);
+    hand_close(&cpu);
+}
+
+static void test_watched(void **state)
+{
+    (void)state;
+    for (int from = FROM_INPUT; from <= FROM_TWO; from++) {
+        watched((enum from)from, false);
+        watched((enum from)from, true);
     }
 }
 
@@ -278,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_watched),
         cmocka_unit_test(test_models),
     };
 
