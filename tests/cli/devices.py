@@ -91,4 +91,11 @@ if os.path.exists(moe):
     for args in (["-cmoe"], ["-ncmoe", "1"], ["-ngl", "1"], ["-ot", "exps=SIM1"], ["-nkvo"], ["-ub", "3"]):
         r = run(*base, "--sim", "2", *args)
         check(f"experts {args}", r.stdout == ref.stdout and r.returncode == 0, r.stderr)
+    # enough tokens for the accelerators to want the products: experts that nobody asks for are not copied
+    long = (*base[:-1], ",".join(str(i * 7 % 100) for i in range(40)))
+    ref = run(*long)
+    for args in (["-cmoe"], ["-cmoe", "--slots", "2", "-ub", "33"], ["-ot", "exps=CPU"]):
+        r = run(*long, "--sim", "2", *args, "--stats")
+        stats = dict(re.findall(r"^(\w+) (\d+)$", r.stderr.decode(), re.M))
+        check(f"experts copied {args}", r.stdout == ref.stdout and int(stats["copied_bytes"]) > 0, r.stderr)
 finish()
