@@ -145,6 +145,13 @@ if os.path.exists(moe):
     all_less = [i for i, s in enumerate(said) if s.startswith("all 3") and "experts" in s]
     some = [i for i, s in enumerate(said) if " of 3 layers fit" in s]
     check("experts before layers", some and all_less and all_with and max(some) < min(all_less) < max(all_less) < min(all_with), said)
+    # enough tokens for the accelerators to want the products: experts that nobody asks for are not copied
+    long = (*base[:-1], ",".join(str(i * 7 % 100) for i in range(40)))
+    ref = run(*long)
+    for args in (["-cmoe"], ["-cmoe", "--slots", "2", "-ub", "33"], ["-ot", "exps=CPU"]):
+        r = run(*long, "--sim", "2", *args, "--stats")
+        stats = dict(re.findall(r"^(\w+) (\d+)$", r.stderr.decode(), re.M))
+        check(f"experts copied {args}", r.stdout == ref.stdout and int(stats["copied_bytes"]) > 0, r.stderr)
 
 # ---- many splits: 64 layers whose tensors are on three devices in turn ----
 EMBD, HEAD = 32, 8

@@ -22,6 +22,24 @@ enum status sims_open(struct devices *d, const struct sim_options *o, struct err
     return st;
 }
 
+void sims_turn(struct devices *d, enum sims_kind kind)
+{
+    static struct device_ops ops[SIM_MAX];
+
+    for (int i = 0; i < d->n - 1 && kind != SIMS_ALIKE; i++) {
+        struct device_ops *o = &ops[kind == SIMS_STRANGERS ? i : 0];
+
+        *o = *d->dev[i]->ops;
+        if (kind == SIMS_NO_QUEUE) {
+            o->set_async = NULL;
+            o->get_async = NULL;
+            o->copy_async = NULL;
+            o->event_new = NULL;
+        }
+        d->dev[i]->ops = o;
+    }
+}
+
 enum status rig_open(struct rig *r, const char *arch, uint32_t n_layer,
                      const struct sim_options *sim, const struct placement_options *place,
                      struct err *e)

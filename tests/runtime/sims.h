@@ -8,6 +8,13 @@
 /* Closed with devices_close. The CPU has two threads. */
 enum status sims_open(struct devices *d, const struct sim_options *o, struct err *e);
 
+/*
+ * Let them be something else: devices without the functions of a queue, or each of another backend, so
+ * that nothing can be copied from one to the other without the host.
+ */
+enum sims_kind { SIMS_ALIKE, SIMS_NO_QUEUE, SIMS_STRANGERS };
+void sims_turn(struct devices *d, enum sims_kind kind);
+
 /* A random tiny model on them. */
 struct rig {
     struct devices devs;

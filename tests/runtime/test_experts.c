@@ -78,7 +78,7 @@ static struct tensor *ids_of(struct hand *h, enum from from)
 }
 
 /* Sums of products with experts of w, whose ids come from somewhere. */
-static void hand_open(struct hand *h, enum from from, int n_sims, int n_slots)
+static void hand_open(struct hand *h, enum from from, int n_sims, int n_slots, enum sims_kind kind)
 {
     struct sim_options sim = {.n = n_sims, .offload = 1};
     struct exec_options opt = {.check = true, .n_slots = n_slots};
@@ -88,6 +88,7 @@ static void hand_open(struct hand *h, enum from from, int n_sims, int n_slots)
 
     memset(h, 0, sizeof *h);
     ok(sims_open(&h->devs, &sim, &err));
+    sims_turn(&h->devs, kind);
     host = devices_cpu(&h->devs)->buft;
     put(&h->w, &h->b[0], host, "experts", N_EXPERT);
     put(&h->router, &h->b[1], h->devs.dev[at]->buft, "router", 0);
@@ -192,14 +193,14 @@ static void hand_run(struct hand *h, int run, struct watcher *w, float out[2 * N
     ok(tensor_get(h->out, 0, out, tensor_bytes(h->out), &err));
 }
 
-static void by_hand(enum from from, int n_slots)
+static void by_hand(enum from from, int n_slots, enum sims_kind kind)
 {
     float want[2 * N * N_TOK], got[2 * N * N_TOK];
     struct hand cpu, h;
     struct exec_stats s;
 
-    hand_open(&cpu, from, 0, 1);
-    hand_open(&h, from, 2, n_slots);
+    hand_open(&cpu, from, 0, 1, SIMS_ALIKE);
+    hand_open(&h, from, 2, n_slots, kind);
     for (int run = 0; run < 6; run++) {
         hand_run(&cpu, run, NULL, want);
         hand_run(&h, run, NULL, got);
@@ -221,8 +222,10 @@ static void test_by_hand(void **state)
 {
     (void)state;
     for (int from = FROM_INPUT; from <= FROM_TWO; from++) {
-        by_hand((enum from)from, 1);
-        by_hand((enum from)from, 2);
+        by_hand((enum from)from, 1, SIMS_ALIKE);
+        by_hand((enum from)from, 2, SIMS_ALIKE);
+        by_hand((enum from)from, 1, SIMS_NO_QUEUE);
+        by_hand((enum from)from, 2, SIMS_STRANGERS);
     }
 }
 
@@ -233,8 +236,8 @@ static void watched(enum from from, bool fill)
     struct hand cpu, h;
     struct exec_stats s;
 
-    hand_open(&cpu, from, 0, 1);
-    hand_open(&h, from, 2, 1);
+    hand_open(&cpu, from, 0, 1, SIMS_ALIKE);
+    hand_open(&h, from, 2, 1, SIMS_ALIKE);
     for (int run = 0; run < 4; run++) {
         hand_run(&cpu, run, NULL, want);
         hand_run(&h, run, &w, got);

@@ -22,13 +22,20 @@ struct waits {
     int synchronize, event; /* calls of the host */
 } waits;
 
+static const char *fails; /* the device whose work has failed when it is waited for next */
+
 static const struct device_ops *sim_ops;
 static struct device_ops counted;
 
 static enum status count_synchronize(struct device *d, struct err *e)
 {
+    enum status st = sim_ops->synchronize(d, e);
+
     waits.synchronize++;
-    return sim_ops->synchronize(d, e);
+    if (!fails || strcmp(fails, d->name))
+        return st;
+    fails = NULL;
+    return err_set(e, ST_DEVICE, "'%s' failed", d->name);
 }
 
 static enum status count_event(struct event *ev, struct err *e)
@@ -62,6 +69,7 @@ struct world {
     int n_ops;
     uint64_t op_ns;
     double byte_ns;
+    enum sims_kind kind;
 };
 
 /* Runs [from, to), waited for at the end only; results are those of the last. */
@@ -119,6 +127,7 @@ static void random_results(const struct world *w)
 
     open_devices(&devs,
                  &(struct sim_options){.n = w->n_sims, .op_ns = w->op_ns, .byte_ns = w->byte_ns});
+    sims_turn(&devs, w->kind);
     assert_int_equal(exec_new(&x, &devs, &opt, &err), ST_OK);
     for (uint64_t seed = w->first; seed < w->first + w->n; seed++)
         runs += runs_of(x, &p, w, &devs, seed);
@@ -155,6 +164,20 @@ static void test_more_slots(void **state)
     random_results(&(struct world){2, 3, .first = 500, .n = 20, .n_ops = 80, .byte_ns = 5});
 }
 
+/* Without queue functions, and where queues cannot copy into each other's memory. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    for (enum sims_kind kind = SIMS_NO_QUEUE; kind <= SIMS_STRANGERS; kind++) {
+        random_results(&(struct world){3, 1, 200, .n = 60, .n_ops = 40, .kind = kind});
+        random_results(
+            &(struct world){3, 1, 300, .n = 20, .n_ops = 40, .op_ns = 20000, .kind = kind});
+        random_results(&(struct world){3, 2, 200, .n = 60, .n_ops = 40, .kind = kind});
+        random_results(
+            &(struct world){3, 3, 300, .n = 20, .n_ops = 40, .byte_ns = 10, .kind = kind});
+    }
+}
+
 /* ---- waiting ---- */
 
 #define N 16
@@ -171,8 +194,9 @@ struct chain {
     int n;
 };
 
-static void chain_init(struct chain *c, int n_sims, const int *place, int n)
+static void chain_init(struct chain *c, int n_sims, int n_slots, const int *place, int n)
 {
+    struct exec_options opt = {.check = true, .n_slots = n_slots};
     float eye[N * N] = {0};
     struct tensor *t;
 
@@ -195,8 +219,7 @@ static void chain_init(struct chain *c, int n_sims, const int *place, int n)
     }
     c->y = output(t);
     graph_expand(&c->g, t);
-    assert_int_equal(exec_new(&c->exec, &c->devs, &(struct exec_options){.check = true}, &err),
-                     ST_OK);
+    assert_int_equal(exec_new(&c->exec, &c->devs, &opt, &err), ST_OK);
     assert_int_equal(exec_plan(c->exec, &c->p, &c->g, &err), ST_OK);
     assert_int_equal(c->p->n_splits, n);
 }
@@ -220,7 +243,7 @@ static struct waits waits_of(int n_sims, const int *place, int n)
 
     for (int i = 0; i < N * 4; i++)
         in[i] = (float)i;
-    chain_init(&c, n_sims, place, n);
+    chain_init(&c, n_sims, 1, place, n);
     tensor_set(c.x, 0, in, sizeof in, NULL);
     waits = (struct waits){0};
     replay(c.exec, c.p);
@@ -250,18 +273,76 @@ static void test_waits(void **state)
     assert_int_equal(w.event, 1);
 }
 
+static void begin_and_submit(struct chain *c, struct plan *p)
+{
+    assert_int_equal(exec_begin(c->exec, p, &err), ST_OK);
+    assert_int_equal(exec_submit(c->exec, p, NULL, &err), ST_OK);
+}
+
+/* With slots: for the slot's last replay when it is begun, for all before a plan is made or changed. */
+static void test_slot_waits(void **state)
+{
+    struct chain c;
+    struct plan *q = NULL;
+    struct graph g;
+
+    (void)state;
+    chain_init(&c, 2, 2, (int[]){0, 1}, 2);
+    waits = (struct waits){0};
+    begin_and_submit(&c, c.p);
+    begin_and_submit(&c, c.p);
+    assert_true(waits.synchronize == 0 && waits.event == 0);
+    begin_and_submit(&c, c.p);
+    assert_true(waits.synchronize == 0 && waits.event == 2);
+    assert_int_equal(graph_init(&g, 16, &err), ST_OK);
+    graph_expand(&g, op_scale(&g, graph_leaf(&g, DT_F32, 1, (int64_t[]){N}, TENSOR_INPUT), 2, 0));
+    assert_int_equal(exec_plan(c.exec, &q, &g, &err), ST_OK);
+    assert_int_equal(waits.synchronize, 2);
+    begin_and_submit(&c, c.p);
+    assert_int_equal(waits.synchronize, 2);
+    begin_and_submit(&c, q);
+    assert_int_equal(waits.synchronize, 4);
+    plan_free(q);
+    graph_release(&g);
+    chain_release(&c);
+}
+
+/* What fails while nobody waits is told by who waits next, once. */
+static void test_late_failure(void **state)
+{
+    struct chain c;
+    struct plan *q;
+
+    (void)state;
+    chain_init(&c, 2, 2, (int[]){0, 1, 0}, 3);
+    q = c.p;
+    for (int i = 0; i < 2; i++) {
+        fails = i ? "SIM0" : "SIM1";
+        begin_and_submit(&c, c.p);
+        begin_and_submit(&c, c.p);
+        if (i)
+            assert_int_equal(exec_plan(c.exec, &q, &c.g, &err), ST_DEVICE);
+        else
+            assert_int_equal(exec_wait(c.exec, &err), ST_DEVICE);
+        assert_string_equal(err.msg, i ? "'SIM0' failed" : "'SIM1' failed");
+        assert_int_equal(exec_wait(c.exec, &err), ST_OK);
+        replay(c.exec, c.p);
+    }
+    chain_release(&c);
+}
+
 /* A replay allocates nothing. What a simulated queue keeps for its jobs has its size after a while. */
 static void test_no_allocation(void **state)
 {
     struct chain c;
 
     (void)state;
-    chain_init(&c, 2, (int[]){2, 0, 1, 2, 1}, 5);
+    chain_init(&c, 2, 3, (int[]){2, 0, 1, 2, 1}, 5);
     for (int i = 0; i < 100; i++)
-        replay(c.exec, c.p);
+        begin_and_submit(&c, c.p);
     mem_guard_begin();
     for (int i = 0; i < 100; i++)
-        replay(c.exec, c.p);
+        begin_and_submit(&c, c.p);
     assert_int_equal(mem_guard_end(), 0);
     chain_release(&c);
 }
@@ -269,9 +350,9 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_slot),
-        cmocka_unit_test(test_more_slots),
-        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_one_slot),      cmocka_unit_test(test_more_slots),
+        cmocka_unit_test(test_kinds),         cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_slot_waits),    cmocka_unit_test(test_late_failure),
         cmocka_unit_test(test_no_allocation),
     };
 
