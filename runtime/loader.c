@@ -398,6 +398,21 @@ static void warn_cannot(const struct model *m)
             m->impl->n_cannot, m->impl->cannot_dev, m->impl->cannot);
 }
 
+/* A mapped file costs no memory of its own, but each token reads all of it. */
+static void warn_large(const struct model *m)
+{
+    const struct device *cpu = devices_cpu(m->impl->devs);
+    uint64_t n = model_memory(m, cpu).n_mapped;
+    size_t n_total = device_memory(cpu).n_total;
+    char need[32], has[32];
+
+    if (n_total && n > n_total)
+        log_warn(
+            "the weights on the CPU take %s, its memory is %s: they will be read from the file "
+            "again for every token",
+            text_size(need, sizeof need, n), text_size(has, sizeof has, n_total));
+}
+
 struct model_memory model_memory(const struct model *m, const struct device *dev)
 {
     struct model_memory mm = {.n_copied = store_bytes_on(&m->impl->copies, dev)};
@@ -578,6 +593,7 @@ enum status model_load(struct model **out, struct gguf *file, const struct model
         goto fail;
     warn_extras(m);
     warn_cannot(m);
+    warn_large(m);
     if (opt->check_tensors)
         st = check_all_values(m, opt, e);
     if (!st && stop_asked(opt))
