@@ -1,5 +1,7 @@
 #include "runtime/store.h"
 
+#include <stdio.h>
+
 #include "gguf/base/mem.h"
 #include "gguf/base/text.h"
 
@@ -105,6 +107,25 @@ size_t store_bytes(const struct store *s)
     return store_bytes_on(s, NULL);
 }
 
+/* "a copy of its weights (the largest is 'output.weight', 28.7 MiB)" does not fit. */
+static enum status no_room(const struct store *s, const struct device *dev, const char *what,
+                           size_t n, const char *hint, struct err *e)
+{
+    const struct tensor *largest = NULL;
+    char text[256], size[32];
+
+    for (int i = 0; i < s->n_entries; i++) {
+        const struct tensor *t = s->entries[i].t;
+
+        if (s->parts[s->entries[i].part].dev == dev &&
+            (!largest || tensor_bytes(t) > tensor_bytes(largest)))
+            largest = t;
+    }
+    snprintf(text, sizeof text, "%s (the largest is '%s', %s)", what, largest ? largest->name : "",
+             text_size(size, sizeof size, largest ? tensor_bytes(largest) : 0));
+    return device_nomem(dev, text, n, hint, e);
+}
+
 /* The system may promise more than there is, and take the process down later: ask before. */
 static enum status fits(const struct store *s, const struct device *dev, const char *what,
                         const char *hint, struct err *e)
@@ -114,7 +135,7 @@ static enum status fits(const struct store *s, const struct device *dev, const c
 
     if (m.n_total ? n <= m.n_free : n < SIZE_MAX)
         return ST_OK;
-    return device_nomem(dev, what, n, hint, e);
+    return no_room(s, dev, what, n, hint, e);
 }
 
 enum status store_bind(struct store *s, bool dry, const char *what, const char *hint, struct err *e)
@@ -129,7 +150,7 @@ enum status store_bind(struct store *s, bool dry, const char *what, const char *
         if (dry)
             buffer_describe(p->buffer, p->bt, p->n_bytes, s->usage);
         else if (buffer_init(p->buffer, p->bt, p->n_bytes, s->usage, NULL))
-            st = device_nomem(p->dev, what, p->n_bytes, hint, e);
+            st = no_room(s, p->dev, what, p->n_bytes, hint, e);
     }
     for (int i = 0; i < s->n_entries && !st && !dry; i++) {
         struct store_entry *en = &s->entries[i];
