@@ -67,7 +67,8 @@ enum status exec_plan(struct exec *x, struct plan **out, struct graph *g, struct
 
 struct replay {
     int n_threads;             /* CPU threads; 0 = all */
-    const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
+    /* May be NULL; true = stop soon with ST_CANCELLED. Must live until the work is waited for. */
+    const atomic_bool *cancel;
     exec_watch *watch;         /* may be NULL: then nothing is asked and nothing is slower */
     void *watch_ctx;
 };
