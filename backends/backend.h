@@ -113,15 +113,17 @@ struct device_ops {
     /* Bytes of scratch that computing t needs; optional (NULL = 0). Same answer in plan and run. */
     size_t (*work_size)(const struct device *d, const struct tensor *t);
     /* Compute the span; `work` has at least the largest work_size of its nodes, MEM_ALIGN-aligned.
-     * May return before the work is done if synchronize is given. */
+     * May return before the work is done if synchronize is given, but not before it has read the span
+     * and its tensors: their addresses may change then. */
     enum status (*compute)(struct device *d, const struct span *s, void *work, size_t n_work,
                            struct err *e);
     /* Wait until all submitted work is done; the first error of it is returned, once. optional */
     enum status (*synchronize)(struct device *d, struct err *e);
     /*
      * The queue: all of these or none. Each is handed over and done in the order of submission, behind
-     * earlier work of d. Host memory (src, dst) must stay until the work is done. copy_async goes
-     * through the queue of d, which holds src; dst is on a device of the same backend.
+     * earlier work of d; tensors are read before the call returns, as by compute. Host memory (src, dst)
+     * must stay until the work is done. copy_async goes through the queue of d, which holds src; dst is on
+     * a device of the same backend.
      */
     enum status (*set_async)(struct device *d, struct tensor *t, size_t offs, const void *src,
                              size_t n, struct err *e);

@@ -77,7 +77,8 @@ typedef bool exec_copy(void *ctx, const struct plan *p, int split, int input);
 
 struct replay {
     int n_threads;             /* CPU threads; 0 = all */
-    const atomic_bool *cancel; /* may be NULL; true = stop soon with ST_CANCELLED */
+    /* May be NULL; true = stop soon with ST_CANCELLED. Must live until the work is waited for. */
+    const atomic_bool *cancel;
     exec_watch *watch;         /* may be NULL: then nothing is asked and nothing is slower */
     void *watch_ctx;
     exec_copy *copy; /* likewise */

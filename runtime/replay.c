@@ -7,7 +7,8 @@
  *     what                  who uses it                    who waits before it is written
  *     memory of a device    its own queue                  nobody: the queue is in order
  *                           another queue that copies      both ways: the copying queue for the
- *                           into it                        reader, then the reader for the copy
+ *                           into it                        reader (with several slots the host, when
+ *                                                          one is begun), the reader for the copy
  *     memory of the host    a queue that copies from it    the host, before a split without a queue
  *                           a queue that copies into it    the host, before it goes on
  *     memory of a device    that device                    the host, before another device runs
@@ -175,8 +176,8 @@ static enum status mark_experts(struct exec *x, struct plan *p, int ids, int64_t
     size_t offs, n = tensor_bytes(t);
     enum status st = ST_OK;
 
-    if (x->marked == ids && x->n_marked == n_expert &&
-        !changes) /* gate, up and down go to the same experts */
+    /* gate, up and down go to the same experts */
+    if (x->marked == ids && x->n_marked == n_expert && !changes)
         return ST_OK;
     plan_ids_room(n_expert, t, &offs);
     at = used + offs;
@@ -288,19 +289,16 @@ static enum status copy_tensor(struct exec *x, struct plan *p, int copy, struct 
     return st ? st : copy_by_host(x, src, dst, e);
 }
 
-/*
- * Devices whose queues bring copies to the split in this way; `once`: only those whose copies exist
- * once for all pipeline slots.
- */
+/* Devices whose queues bring copies to the split in this way. */
 static uint64_t bringers(const struct exec *x, const struct plan *p, const struct plan_split *sp,
-                         enum way way, bool once)
+                         enum way way)
 {
     uint64_t set = 0;
 
     for (int k = 0; k < sp->n_inputs; k++) {
         const struct plan_tensor *c = &p->tensors[p->inputs[sp->first_input + k]];
 
-        if (way_of(x, p, c) == way && !(once && c->twin >= 0))
+        if (way_of(x, p, c) == way)
             set |= BIT(p->tensors[c->copy_of].dev);
     }
     return set;
@@ -311,15 +309,14 @@ static enum status copy_inputs(struct exec *x, struct plan *p, const struct plan
 {
     struct device *dev = x->devs->dev[sp->dev];
     const int32_t *inputs = &p->inputs[sp->first_input];
-    uint64_t copy = bringers(x, p, sp, WAY_COPY, false), get = bringers(x, p, sp, WAY_GET, false);
-    uint64_t in_use = bringers(x, p, sp, WAY_COPY, true);
+    uint64_t copy = bringers(x, p, sp, WAY_COPY), get = bringers(x, p, sp, WAY_GET);
     uint64_t reading = x->reading;
     enum status st = ST_OK;
 
     x->reading &= ~BIT(sp->dev); /* to see whether this split reads */
-    /* the device may still use the memory that is written */
-    for (int d = 0; d < x->devs->n && !st; d++) {
-        if (in_use & BIT(d))
+    /* the device may still use the memory that is written; with twins, exec_begin has waited for it */
+    for (int d = 0; d < x->devs->n && !st && p->n_pipe == 1; d++) {
+        if (copy & BIT(d))
             st = follow(x, d, sp->dev, e);
     }
     for (int k = 0; k < sp->n_inputs && !st; k++) {
