@@ -715,7 +715,7 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
         enum status st;
 
         if (s->opt.cancel && atomic_load_explicit(s->opt.cancel, memory_order_relaxed))
-            return err_set(e, ST_CANCELLED, "stopped at position %u", (uint32_t)b->pos0 + b->done);
+            return err_set(e, ST_CANCELLED, "stopped at position %u", (uint32_t)b->pos[0]);
         if (!batch_next(b, &s->u, room < s->opt.n_ubatch ? room : s->opt.n_ubatch))
             return ST_OK;
         st = kvcache_place(&s->kv, &s->u, e);
@@ -752,7 +752,7 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
 {
     struct sink sink = {want == WANT_ALL ? fn : NULL, sink_ctx};
     struct batch b = {.token = ids,
-                      .pos0 = (int32_t)s->n_past,
+                      .pos = {(int32_t)s->n_past},
                       .n = n,
                       .out_all = want == WANT_ALL,
                       .out_last = want == WANT_LAST};

@@ -42,10 +42,11 @@ static void make(struct kvcache *kv, uint32_t n_ctx)
 static enum status put(struct kvcache *kv, int32_t seq, int32_t pos0, int32_t n, struct err *e)
 {
     int32_t ids[300] = {0}, seqs[300];
-    struct batch b = {.token = ids, .seq_id = seqs, .pos0 = pos0, .n = (uint32_t)n};
+    struct batch b = {.token = ids, .seq_id = seqs, .n = (uint32_t)n};
     struct ubatch u;
     enum status st;
 
+    b.pos[seq] = pos0;
     for (int i = 0; i < n; i++)
         seqs[i] = seq;
     assert_int_equal(ubatch_init(&u, 300, NULL), ST_OK);
