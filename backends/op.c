@@ -306,9 +306,9 @@ static enum status shape_mix(struct tensor *t, struct err *e)
     return result(t, DT_F32, 2, ne, e);
 }
 
-static bool is_mask(const struct tensor *mask, int64_t n_kv, int64_t n_tok)
+static bool is_mask(const struct tensor *mask, int64_t n_kv, int64_t n_tok, int64_t n)
 {
-    return mask->ne[0] == n_kv && mask->ne[1] == n_tok && mask->ne[2] == 1 && mask->ne[3] == 1 &&
+    return mask->ne[0] == n_kv && mask->ne[1] == n_tok && mask->ne[2] == 1 && mask->ne[3] == n &&
            (mask->type == DT_F16 || mask->type == DT_F32);
 }
 
@@ -328,9 +328,10 @@ static enum status shape_soft_max(struct tensor *t, struct err *e)
 {
     const struct tensor *x = t->src[0], *mask = t->src[1], *sinks = t->src[2];
 
-    if (mask && (x->ne[3] != 1 || !is_mask(mask, x->ne[0], x->ne[1])))
+    if (mask && !is_mask(mask, x->ne[0], x->ne[1], x->ne[3]))
         return bad(t, e,
-                   "scores [n_kv, n_tok, n_head] and a mask [n_kv, n_tok] of type f16 or f32");
+                   "scores [n_kv, n_tok, n_head, n] and a mask [n_kv, n_tok, 1, n] of type f16 or "
+                   "f32");
     if (sinks && !are_sinks(sinks, x->ne[2]))
         return bad_sinks(sinks, x->ne[2], e);
     return shape_like_src0(t, e);
@@ -396,19 +397,21 @@ static enum status shape_flash_attn(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
     const struct tensor *cells = t->src[5];
-    int64_t ne[3];
+    int64_t ne[3], n_kv;
 
     if (!v || !mask || !is_f32(q) || q->ne[0] != k->ne[0] || k->ne[1] <= 0 || q->ne[1] % k->ne[1] ||
         v->ne[1] != k->ne[1] || v->ne[2] != k->ne[2] || q->ne[3] != 1 || k->ne[3] != 1)
         return bad(
             t, e,
             "q [d, n_head, n_tok], k and v [d, n_head_kv, n_kv], n_head a multiple of n_head_kv");
-    if (!is_mask(mask, k->ne[2], q->ne[2]))
+    n_kv = cells ? cells->ne[0] : k->ne[2];
+    if (!is_mask(mask, n_kv, q->ne[2], 1))
         return bad(t, e, "a mask [n_kv, n_tok] of type f16 or f32");
     if (t->src[4] && !are_sinks(t->src[4], q->ne[1]))
         return bad_sinks(t->src[4], q->ne[1], e);
-    if (cells && (cells->type != DT_I32 || cells->ne[0] != k->ne[2] || tensor_n(cells) != k->ne[2]))
-        return bad(t, e, "cells [n_kv] of type i32");
+    if (cells && (cells->type != DT_I32 || cells->ne[1] < 1 || q->ne[2] % cells->ne[1] ||
+                  cells->ne[2] != 1 || cells->ne[3] != 1))
+        return bad(t, e, "cells [n_kv, n_seqs] of type i32, n_tok a multiple of n_seqs");
     ne[0] = v->ne[0];
     ne[1] = q->ne[1];
     ne[2] = q->ne[2];

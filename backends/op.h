@@ -10,7 +10,8 @@
  * ADD, MUL, DIV  a, b                                         a (+|*|/) b, b repeated to a's shape
  * SCALE       x; s, bias                                      x * s + bias
  * CLAMP       x; lo, hi                                       min(max(x, lo), hi)
- * SOFT_MAX    x [n, n_tok, n_head], mask optional [n, n_tok] (f16 or f32), sinks optional [n_head]; struct param_attn
+ * SOFT_MAX    x [n, n_tok, n_head, m], mask optional [n, n_tok, 1, m] (f16 or f32), sinks optional [n_head]; struct
+ *             param_attn
  *                                                             exp(s) / sum over ne0 of exp(s), s = cap(scale x) + slope
  *                                                             mask, the sink among what is summed; see FLASH_ATTN
  * SOFTCAP     x; cap                                          cap * tanh(x / cap)
@@ -54,13 +55,15 @@
  *             Source: Gated Delta Networks, arXiv:2412.06464, section 3.1
  *
  * FLASH_ATTN  q [d, n_head, n_tok], k [d, n_head_kv, n_kv], v [d_v, n_head_kv, n_kv] (any type, any
- *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head], cells optional [n_kv]
- *             i32; struct param_attn
+ *             outer strides), mask [n_kv, n_tok] (f16 or f32), sinks optional [n_head], cells optional
+ *             [n_kv, n_seqs] i32; struct param_attn
  *                                                             [d_v, n_head, n_tok]:
  *             softmax over n_kv of (cap(scale q.k) + slope mask) times v, where cap(s) = softcap tanh(s / softcap),
  *             or s when softcap is 0; head h reads kv head h / (n_head/n_head_kv). A sink takes part in the softmax
  *             of its head like a score, and has no value: the weights add up to less than 1. With cells, place j of
- *             the mask is row cells[j] of k and v: places are taken in order, wherever their rows are
+ *             the mask is row cells[j] of k and v, which may have more rows than n_kv: places are taken in order,
+ *             wherever their rows are. The tokens are then those of n_seqs sequences, n_tok / n_seqs of each one after
+ *             the other; a token reads the cells of its sequence
  */
 #ifndef GGRUN_BACKENDS_OP_H
 #define GGRUN_BACKENDS_OP_H

@@ -17,9 +17,16 @@ enum carrier { /* what stands for the tokens; several may be there */
     CARRIER_EMBD_STATE = 4, /* state that goes with them */
 };
 
+/* How a batch is cut into micro-batches; the order within a sequence is kept. */
+enum split {
+    SPLIT_SEQUENCE, /* one sequence in each, as many of its tokens as follow each other */
+    SPLIT_SIMPLE,   /* tokens as they come, sequences may be mixed */
+    SPLIT_EQUAL,    /* equally many tokens of each sequence that takes part, those of one next to each other */
+};
+
 /*
  * A micro-batch owns its data: what describes the last graph stays readable after the caller's tokens are
- * gone. Tokens of one sequence lie together, in order of position.
+ * gone. Only embeddings are read where the batch has them. Tokens of one sequence are in order of position.
  */
 struct ubatch {
     int32_t n_tokens;
@@ -27,14 +34,16 @@ struct ubatch {
     int32_t n_seqs;       /* runs of n_seq_tokens tokens */
     int32_t n_seqs_unq;   /* different sequence ids in it */
     int32_t n_outputs;    /* tokens whose logits are wanted */
-    bool equal_seqs;      /* every sequence has n_seq_tokens tokens */
+    bool equal_seqs;      /* every sequence has n_seq_tokens tokens, which lie together */
     bool mixed;           /* sequences differ in their number of tokens */
     unsigned carriers;    /* enum carrier, or-ed */
 
-    int32_t *token;       /* [n_tokens] */
+    int32_t *token;       /* [n_tokens]; 0 where embeddings stand for them */
     int32_t *pos;         /* [n_tokens] */
     int32_t *seq_id;      /* [n_tokens] */
     int32_t *out;         /* [n_outputs] indexes of the tokens whose logits are wanted, rising */
+    int32_t *index;       /* [n_tokens] of the token in the batch */
+    const float *embd;    /* [n_embd, batch->n] the batch's; NULL without CARRIER_EMBD */
     int32_t seq_id_unq[SEQ_MAX]; /* [n_seqs_unq] in order of appearance */
 
     int32_t cap; /* tokens that fit */
@@ -44,20 +53,21 @@ struct ubatch {
 enum status ubatch_init(struct ubatch *u, int32_t cap, struct err *e);
 void ubatch_release(struct ubatch *u);
 
-/* Tokens to be cut; the arrays are the caller's and must live until the last batch_next. */
+/* Tokens to be cut; the arrays are the caller's and must live until the last micro-batch is computed. */
 struct batch {
-    const int32_t *token;  /* [n] */
+    enum split split;
+    const int32_t *token;  /* [n] ids, or NULL: */
+    const float *embd;     /* [n_embd, n] embeddings */
     const int32_t *seq_id; /* [n], or NULL: all of sequence 0 */
-    int32_t pos0;          /* position of the first token; they follow each other */
+    const bool *out;       /* [n] whose logits are wanted; NULL: the next two say it */
+    bool out_all, out_last;
     uint32_t n;
-    bool out_all, out_last; /* whose logits are wanted */
     uint32_t done;          /* tokens cut off so far; start with 0 */
+    int32_t pos[SEQ_MAX];   /* position of the next token of each sequence; later ones follow */
+    uint32_t next[SEQ_MAX]; /* equal splits: no token of the sequence before it is left; start with 0 */
 };
 
-/*
- * Cut the next micro-batch of at most n_max (<= u->cap) tokens into *u: one sequence per micro-batch, a new
- * sequence starts a new one. False when all tokens are done.
- */
+/* Cut the next micro-batch of at most n_max (<= u->cap) tokens into *u. False when all tokens are done. */
 bool batch_next(struct batch *b, struct ubatch *u, uint32_t n_max);
 
 #endif

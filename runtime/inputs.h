@@ -45,17 +45,21 @@ struct inputs {
 
 /* Make an input tensor of the graph and list it, once per build: a second call gives the first one's. */
 struct tensor *input_tokens(struct inputs *l, struct graph *g, const struct reuse_facts *f);  /* [n_tokens] i32 */
+struct tensor *input_embd(struct inputs *l, struct graph *g, const struct reuse_facts *f,
+                          int64_t n_embd); /* [n_embd, n_tokens] f32 in place of tokens */
 struct tensor *input_pos(struct inputs *l, struct graph *g, const struct reuse_facts *f);     /* [n_tokens] i32 */
 struct tensor *input_kv_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_tokens] i64 cell of each token */
 struct tensor *input_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);    /* [n_kv, n_tokens] f16, 0 or -inf */
 /*
  * For layers with a window of kv->n_window positions: the mask [n_kv_window, n_tokens] f16, as KQ_mask less
  * what lies before the window, and, when they have a ring (kvcache.h), the cell of each token [n_tokens] i64
- * and the cells in the order that the mask has them in [n_kv_window] i32.
+ * and the cells in the order that the mask has them in [n_kv_window, n_seqs] i32.
  */
 struct tensor *input_window_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_ring_rows(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_ring_cells(struct inputs *l, struct graph *g, const struct reuse_facts *f);
+/* Where sequences have streams of their own: the rows of each one's cells, [n_kv, n_seqs] i32. */
+struct tensor *input_kv_cells(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 /*
  * The mask of ALiBi: as KQ_mask, with minus the distance in place of 0. In f32: beyond 2048 f16 has no odd
  * numbers.

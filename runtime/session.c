@@ -49,7 +49,7 @@ struct ready {
 struct session {
     struct model *m;
     struct session_options opt;
-    uint32_t n_past;
+    uint32_t n_past[SEQ_MAX]; /* [opt.n_seqs] */
     struct exec *exec;
     struct kvcache kv;
     struct state state; /* of recurrent layers */
@@ -124,6 +124,32 @@ static bool kv_type_small(enum dtype t)
     return t != DT_F32 && t != DT_BF16;
 }
 
+/* What each sequence gets of the context, which is made a multiple of that. */
+static enum status share_context(struct session_options *o, uint32_t n_train, uint32_t n_table,
+                                 struct err *e)
+{
+    uint32_t n_each, n_asked = o->n_ctx;
+
+    if (o->n_ctx > INT32_MAX - KV_PAD)
+        return err_set(e, ST_USAGE, "-c %u is more than the largest context, %d", o->n_ctx,
+                       INT32_MAX - KV_PAD);
+    n_each = sequences_n_ctx(o->n_ctx, o->n_seqs, o->kv_unified);
+    if (n_each != o->n_ctx) {
+        o->n_ctx =
+            n_each * o->n_seqs; /* by less than KV_PAD for each sequence more than asked for */
+        log_note("a context of %u tokens for %u sequences: each holds %u", n_asked, o->n_seqs,
+                 n_each);
+    }
+    if (n_table && n_each > n_table)
+        return err_set(e, ST_USAGE,
+                       "-c %u is more than the %u positions that the model has embeddings for",
+                       n_each, n_table);
+    if (n_each > n_train)
+        log_warn("-c %u is more than the %u positions that the model was trained for", n_each,
+                 n_train);
+    return ST_OK;
+}
+
 static enum status settle_context(struct session_options *o, const struct model *m, struct err *e)
 {
     uint32_t n_train = m->hp.n_ctx_train, n_table = arch_positions(m);
@@ -138,24 +164,18 @@ static enum status settle_context(struct session_options *o, const struct model 
         o->n_ctx = n_train;
     }
     log_info("a context of %u tokens, of the model's %u", o->n_ctx, n_train);
-    if (o->n_ctx > INT32_MAX - KV_PAD)
-        return err_set(e, ST_USAGE, "-c %u is more than the largest context, %d", o->n_ctx,
-                       INT32_MAX - KV_PAD);
-    if (n_table && o->n_ctx > n_table)
-        return err_set(e, ST_USAGE,
-                       "-c %u is more than the %u positions that the model has embeddings for",
-                       o->n_ctx, n_table);
-    if (o->n_ctx > n_train)
-        log_warn("-c %u is more than the %u positions that the model was trained for", o->n_ctx,
-                 n_train);
-    return ST_OK;
+    return share_context(o, n_train, n_table, e);
 }
 
 /* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
 static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
 {
-    enum status st = settle_context(o, m, e);
+    enum status st = sequences_check(&m->hp, o->n_seqs, e);
 
+    if (!o->n_seqs)
+        o->n_seqs = 1;
+    if (!st)
+        st = settle_context(o, m, e);
     if (st)
         return st;
     if (!o->n_batch)
@@ -178,7 +198,9 @@ static enum status settle_options(struct session_options *o, const struct model 
 
 static uint32_t outputs_max(const struct session *s)
 {
-    return s->opt.all_outputs ? s->opt.n_ubatch : 1;
+    uint32_t n_seqs = s->opt.n_seqs;
+
+    return s->opt.all_outputs || n_seqs > s->opt.n_ubatch ? s->opt.n_ubatch : n_seqs;
 }
 
 /* ---- build and plan ---- */
@@ -227,29 +249,42 @@ static void ready_release(struct ready *r)
     graph_release(&r->g);
 }
 
-/* Facts of the graph for a micro-batch of one sequence. */
-static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, uint32_t n_outputs,
-                                   uint32_t n_kv)
+/* Facts of the graph for a micro-batch of n_seqs sequences, equally many tokens of each. */
+static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, uint32_t n_seqs,
+                                   uint32_t n_outputs, uint32_t n_kv)
 {
-    return (struct reuse_facts){
+    struct reuse_facts f = {
         .kind = GRAPH_LOGITS,
         .n_tokens = (int32_t)n_tokens,
-        .n_seq_tokens = (int32_t)n_tokens,
-        .n_seqs = 1,
-        .n_seqs_unq = 1,
+        .n_seq_tokens = (int32_t)(n_tokens / n_seqs),
+        .n_seqs = (int32_t)n_seqs,
+        .n_seqs_unq = (int32_t)n_seqs,
         .equal_seqs = true,
-        .carriers = CARRIER_TOKEN,
+        .carriers = s->opt.embd ? CARRIER_EMBD : CARRIER_TOKEN,
         .n_outputs = (int32_t)n_outputs,
         .samplers = graph_sampling_key(&s->sampling, s->m->hp.n_vocab),
         .n_kv = n_kv,
         .n_kv_window = kvcache_n_kv_window(&s->kv, n_kv),
     };
+
+    for (int32_t i = 0; i < f.n_seqs; i++)
+        f.seq_id_unq[i] = i;
+    return f;
+}
+
+/* Tokens of the largest graph: a multiple of the number of sequences that it is for. */
+static uint32_t n_reserve(const struct session *s)
+{
+    uint32_t n = s->kv.n_streams;
+
+    return (s->opt.n_ubatch + n - 1) / n * n;
 }
 
 /* A graph counts what it would need even when its pool is too small: build once to know the size. */
 static enum status size_graphs(struct session *s, struct err *e)
 {
-    struct reuse_facts f = facts_of(s, s->opt.n_ubatch, outputs_max(s), s->kv.n_cells);
+    struct reuse_facts f =
+        facts_of(s, n_reserve(s), s->kv.n_streams, outputs_max(s), s->kv.n_cells);
     int n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
     struct ready trial = {.plan = NULL};
     enum status st = graph_init(&trial.g, 1, e);
@@ -266,15 +301,34 @@ static enum status size_graphs(struct session *s, struct err *e)
 }
 
 static enum status reserve_shape(struct session *s, struct ready *r, uint32_t n_tokens,
-                                 uint32_t n_outputs, uint32_t n_kv, struct err *e)
+                                 uint32_t n_seqs, uint32_t n_outputs, uint32_t n_kv, struct err *e)
 {
-    struct reuse_facts f = facts_of(s, n_tokens, n_outputs, n_kv);
+    struct reuse_facts f = facts_of(s, n_tokens, n_seqs, n_outputs, n_kv);
     enum status st;
 
-    if (n_tokens > s->opt.n_ubatch || n_kv > s->kv.n_cells)
+    if (n_tokens > n_reserve(s) || n_kv > s->kv.n_cells)
         return ST_OK;
     st = build_graph(s, r, &f, e);
     return st ? st : exec_reserve(s->exec, &r->g, e);
+}
+
+/* Sequences that take part together, and those that are left when some have ended: prompts and decode. */
+static enum status reserve_sequences(struct session *s, struct ready *r, struct err *e)
+{
+    const uint32_t n_ub = s->opt.n_ubatch, n_kv = s->kv.n_cells;
+    enum status st = ST_OK;
+
+    for (uint32_t n = outputs_max(s) < s->opt.n_seqs ? outputs_max(s) : s->opt.n_seqs; n && !st;
+         n--) {
+        uint32_t n_seqs = s->kv.n_streams > 1 ? n : 1;
+
+        st = reserve_shape(s, r, n_ub / n * n, n_seqs, outputs_max(s), n_kv, e);
+        if (!st)
+            st = reserve_shape(s, r, n, n_seqs, n, n_kv, e);
+        if (!st)
+            st = reserve_shape(s, r, n, n_seqs, n, KV_PAD, e);
+    }
+    return st;
 }
 
 /*
@@ -286,18 +340,21 @@ static enum status reserve(struct session *s, struct err *e)
 {
     static const uint32_t small[] = {1, 2, 4};    /* tokens */
     static const uint32_t short_kv[] = {1, 2, 3}; /* times KV_PAD */
-    const uint32_t n_ub = s->opt.n_ubatch, n_kv = s->kv.n_cells;
+    const uint32_t n_ub = n_reserve(s), n_seqs = s->kv.n_streams, n_kv = s->kv.n_cells;
     struct ready trial = {.plan = NULL}; /* graphs that are in use stay as they are */
     enum status st = graph_init(&trial.g, s->graph_cap, e);
 
     if (!st)
-        st = reserve_shape(s, &trial, n_ub, outputs_max(s), n_kv, e); /* the end of a prompt */
+        st = reserve_shape(s, &trial, n_ub, n_seqs, outputs_max(s), n_kv,
+                           e); /* the end of a prompt */
     if (!st)
-        st = reserve_shape(s, &trial, n_ub, 0, n_kv, e); /* before its end */
+        st = reserve_shape(s, &trial, n_ub, n_seqs, 0, n_kv, e); /* before its end */
+    if (!st && s->opt.n_seqs > 1)
+        st = reserve_sequences(s, &trial, e);
     for (size_t i = 0; i < sizeof small / sizeof small[0] && !st; i++) {
-        st = reserve_shape(s, &trial, small[i], 1, n_kv, e); /* with 1: decode */
+        st = reserve_shape(s, &trial, small[i], 1, 1, n_kv, e); /* with 1: decode */
         for (size_t k = 0; k < sizeof short_kv / sizeof short_kv[0] && !st; k++)
-            st = reserve_shape(s, &trial, small[i], 1, short_kv[k] * KV_PAD, e);
+            st = reserve_shape(s, &trial, small[i], 1, 1, short_kv[k] * KV_PAD, e);
     }
     graph_release(&trial.g);
     return st ? st : exec_reserve_done(s->exec, e);
@@ -350,7 +407,9 @@ static enum status alloc_memory(struct session *s, struct err *e)
     const struct device **dev = mem_array(n_layer, sizeof(*dev));
     struct kv_options kvo = {
         .layer_dev = dev,
-        .n_ctx = o->n_ctx,
+        .n_ctx = sequences_n_ctx(o->n_ctx, o->n_seqs, o->kv_unified),
+        .n_seqs = o->n_seqs,
+        .unified = o->kv_unified,
         .n_ubatch = o->n_ubatch,
         .type_k = o->type_k,
         .type_v = o->type_v,
@@ -443,7 +502,7 @@ enum status session_set_sampling(struct session *s, const struct graph_sampling 
 enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,
                          struct err *e)
 {
-    struct reuse_facts f = facts_of(s, n_tokens, n_outputs, n_kv);
+    struct reuse_facts f = facts_of(s, n_tokens, 1, n_outputs, n_kv);
     enum status st;
 
     assert(n_tokens && n_tokens <= s->opt.n_ubatch && n_outputs <= outputs_max(s));
@@ -668,10 +727,10 @@ static uint32_t n_kv_of(const struct session *s, const struct batch *b)
 {
     uint32_t n_kv = kvcache_n_kv(&s->kv), n_batch = s->opt.n_batch, end;
 
-    if (s->opt.exec.n_slots < 2)
+    if (s->opt.exec.n_slots < 2 || s->opt.n_seqs > 1)
         return n_kv;
     end = (b->done + n_batch - 1) / n_batch * n_batch;
-    end = (uint32_t)b->pos0 + (end < b->n ? end : b->n);
+    end = (uint32_t)b->pos[0] + (end < b->n ? end : b->n) - b->done;
     end = (end + KV_PAD - 1) / KV_PAD * KV_PAD;
     return end > n_kv && end <= s->kv.n_cells ? end : n_kv;
 }
@@ -712,10 +771,20 @@ static enum status eval_ubatch(struct session *s, uint32_t n_kv, const struct re
     return st;
 }
 
+/* Where logits go: to one of the two, or to s->logits. */
 struct sink {
     logits_sink *fn;
+    seq_logits_sink *seq_fn;
     void *ctx;
 };
+
+static enum status give(const struct sink *sink, int32_t seq, uint32_t pos, const float *logits,
+                        struct err *e)
+{
+    if (sink->seq_fn)
+        return sink->seq_fn(sink->ctx, seq, pos, logits, e);
+    return sink->fn ? sink->fn(sink->ctx, pos, logits, e) : ST_OK;
+}
 
 /* What the samplers in the graph say of the last output; its row is read only to say what is wrong. */
 static enum status take_sampled(struct session *s, const struct ready *r, struct err *e)
@@ -746,18 +815,25 @@ static enum status hand_out(struct session *s, const struct ready *r, const stru
             return st;
     }
     for (int32_t i = 0; i < s->u.n_outputs; i++) {
-        float *to = sink->fn ? s->row : s->logits;
-        int32_t pos = s->u.pos[s->u.out[i]];
+        float *to = sink->fn || sink->seq_fn ? s->row : s->logits;
+        int32_t pos = s->u.pos[s->u.out[i]], seq = s->u.seq_id[s->u.out[i]];
         enum status st = get_row(s, r, i, to, e);
 
         if (!st && !all_finite(to, s->m->hp.n_vocab))
             st = explain_not_finite(s, pos, e);
-        if (!st && sink->fn)
-            st = sink->fn(sink->ctx, (uint32_t)pos, to, e);
+        if (!st)
+            st = give(sink, seq, (uint32_t)pos, to, e);
         if (st)
             return st;
     }
     return ST_OK;
+}
+
+static enum status cancelled(const struct session *s, const struct batch *b, struct err *e)
+{
+    if (s->opt.n_seqs > 1)
+        return err_set(e, ST_CANCELLED, "stopped after %u of %u tokens", b->done, b->n);
+    return err_set(e, ST_CANCELLED, "stopped at position %u", (uint32_t)b->pos[0]);
 }
 
 static enum status eval_batch(struct session *s, struct batch *b, const struct sink *sink,
@@ -770,7 +846,7 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
         enum status st;
 
         if (s->opt.cancel && atomic_load_explicit(s->opt.cancel, memory_order_relaxed))
-            return err_set(e, ST_CANCELLED, "stopped at position %u", (uint32_t)b->pos0 + b->done);
+            return cancelled(s, b, e);
         if (!batch_next(b, &s->u, room < s->opt.n_ubatch ? room : s->opt.n_ubatch))
             return ST_OK;
         st = kvcache_place(&s->kv, &s->u, e);
@@ -787,53 +863,95 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
     }
 }
 
-static enum status check_ids(const struct session *s, const int32_t *ids, uint32_t n, struct err *e)
+/* An evaluation has failed: every sequence is what it was or, where its windows are gone, empty. */
+static void take_back(struct session *s, enum status why)
 {
-    if (n > s->opt.n_ctx - s->n_past)
-        return err_set(
-            e, ST_USAGE,
-            "%u tokens do not fit into the context: it holds %u, %u are taken; try a larger -c", n,
-            s->opt.n_ctx, s->n_past);
-    for (uint32_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || (uint32_t)ids[i] >= s->m->hp.n_vocab)
-            return err_set(e, ST_USAGE, "token id %d is outside the vocabulary of %u", (int)ids[i],
-                           s->m->hp.n_vocab);
+    s->cur->valid = false; /* a replay that was stopped half-way is not built upon */
+    for (int32_t i = 0; i < (int32_t)s->opt.n_seqs; i++)
+        kvcache_truncate(&s->kv, i, (int32_t)s->n_past[i]);
+    if (why == ST_MODEL)
+        kvcache_scrub(&s->kv, NULL);
+    for (int32_t i = 0; i < (int32_t)s->opt.n_seqs; i++) {
+        /* the ring went on over what would be needed */
+        if (!kvcache_reaches(&s->kv, i, (int32_t)s->n_past[i]))
+            session_truncate_of(s, i, 0);
     }
+}
+
+static enum status eval(struct session *s, struct batch *b, const struct sink *sink, struct err *e)
+{
+    enum status st, st_wait;
+
+    if (s->opt.exec.dry)
+        return err_set(e, ST_USAGE, "a dry session has no memory to evaluate in");
+    for (uint32_t i = 0; i < s->opt.n_seqs; i++)
+        b->pos[i] = (int32_t)s->n_past[i];
+    state_begin(&s->state);
+    st = eval_batch(s, b, sink, e);
+    st_wait = exec_wait(s->exec, st ? NULL : e);
+    st = st ? st : st_wait;
+    if (st) {
+        take_back(s, st);
+        return st;
+    }
+    state_keep(&s->state);
+    for (uint32_t i = 0; i < s->opt.n_seqs; i++)
+        s->n_past[i] = (uint32_t)b->pos[i];
     return ST_OK;
+}
+
+static enum status check_tokens(const struct session *s, const struct seq_tokens *t, struct err *e)
+{
+    struct seq_limits l = {.n_seqs = s->opt.n_seqs,
+                           .n_vocab = s->m->hp.n_vocab,
+                           .n_outputs = s->opt.all_outputs ? UINT32_MAX : outputs_max(s)};
+
+    assert(s->opt.embd ? !!t->embd : !!t->ids || !t->n);
+    return seq_tokens_check(t, &l, &s->kv, e);
 }
 
 enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum want want,
                          logits_sink *fn, void *sink_ctx, struct err *e)
 {
-    struct sink sink = {want == WANT_ALL ? fn : NULL, sink_ctx};
-    struct batch b = {.token = ids,
-                      .pos0 = (int32_t)s->n_past,
-                      .n = n,
-                      .out_all = want == WANT_ALL,
-                      .out_last = want == WANT_LAST};
-    enum status st = check_ids(s, ids, n, e), st_wait;
+    struct sink sink = {.fn = want == WANT_ALL ? fn : NULL, .ctx = sink_ctx};
+    struct batch b = {
+        .token = ids, .n = n, .out_all = want == WANT_ALL, .out_last = want == WANT_LAST};
+    enum status st = check_tokens(s, &(struct seq_tokens){.ids = ids, .n = n}, e);
 
     assert(want != WANT_ALL || (s->opt.all_outputs && fn));
+    return st ? st : eval(s, &b, &sink, e);
+}
+
+enum status session_eval_batch(struct session *s, const struct seq_tokens *t, seq_logits_sink *fn,
+                               void *sink_ctx, struct err *e)
+{
+    struct sink sink = {.seq_fn = fn, .ctx = sink_ctx};
+    struct batch b = {.split = SPLIT_SEQUENCE,
+                      .token = t->ids,
+                      .embd = t->embd,
+                      .seq_id = t->seq,
+                      .out = t->out,
+                      .n = t->n};
+    enum status st = check_tokens(s, t, e);
+
     if (st)
         return st;
-    if (s->opt.exec.dry)
-        return err_set(e, ST_USAGE, "a dry session has no memory to evaluate in");
-    state_begin(&s->state);
-    st = eval_batch(s, &b, &sink, e);
-    st_wait = exec_wait(s->exec, st ? NULL : e);
-    st = st ? st : st_wait;
-    if (!st) {
-        state_keep(&s->state);
-        s->n_past += n;
+    if (graph_sampling_on(&s->sampling))
+        return err_set(e, ST_USAGE, "samplers in the graph are for one sequence");
+    if (s->opt.n_seqs > 1)
+        b.split = s->opt.kv_unified ? SPLIT_SIMPLE : SPLIT_EQUAL;
+    return eval(s, &b, &sink, e);
+}
+
+enum status session_copy(struct session *s, int32_t from, int32_t to, struct err *e)
+{
+    enum status st;
+
+    assert(from >= 0 && (uint32_t)from < s->opt.n_seqs && to >= 0 && (uint32_t)to < s->opt.n_seqs);
+    if (from == to)
         return ST_OK;
-    }
-    s->cur->valid = false; /* a replay that was stopped half-way is not built upon */
-    kvcache_truncate(&s->kv, -1, (int32_t)s->n_past);
-    if (st == ST_MODEL)
-        kvcache_scrub(&s->kv, NULL);
-    if (!kvcache_reaches(&s->kv,
-                         (int32_t)s->n_past)) /* the ring went on over what would be needed */
-        session_truncate(s, 0);
+    st = kvcache_copy(&s->kv, from, to, e);
+    s->n_past[to] = st ? 0 : s->n_past[from];
     return st;
 }
 
@@ -851,7 +969,7 @@ int32_t session_sampled(const struct session *s, const int32_t **ids, const floa
 
 uint32_t session_n_ctx(const struct session *s)
 {
-    return s->opt.n_ctx;
+    return s->kv.n_ctx;
 }
 
 uint32_t session_n_ubatch(const struct session *s)
@@ -859,24 +977,44 @@ uint32_t session_n_ubatch(const struct session *s)
     return s->opt.n_ubatch;
 }
 
+uint32_t session_room(const struct session *s, int32_t seq)
+{
+    return kvcache_room(&s->kv, seq);
+}
+
+uint32_t session_n_past_of(const struct session *s, int32_t seq)
+{
+    return s->n_past[seq];
+}
+
+bool session_can_truncate_of(const struct session *s, int32_t seq, uint32_t n)
+{
+    return n == 0 || n == s->n_past[seq] ||
+           (n < s->n_past[seq] && !s->state.n_bytes && kvcache_reaches(&s->kv, seq, (int32_t)n));
+}
+
+void session_truncate_of(struct session *s, int32_t seq, uint32_t n)
+{
+    assert(session_can_truncate_of(s, seq, n));
+    if (n == 0)
+        state_reset(&s->state);
+    kvcache_truncate(&s->kv, seq, (int32_t)n);
+    s->n_past[seq] = n;
+}
+
 uint32_t session_n_past(const struct session *s)
 {
-    return s->n_past;
+    return session_n_past_of(s, 0);
 }
 
 bool session_can_truncate(const struct session *s, uint32_t n)
 {
-    return n == 0 || n == s->n_past ||
-           (n < s->n_past && !s->state.n_bytes && kvcache_reaches(&s->kv, (int32_t)n));
+    return session_can_truncate_of(s, 0, n);
 }
 
 void session_truncate(struct session *s, uint32_t n)
 {
-    assert(session_can_truncate(s, n));
-    if (n == 0)
-        state_reset(&s->state);
-    kvcache_truncate(&s->kv, -1, (int32_t)n);
-    s->n_past = n;
+    session_truncate_of(s, 0, n);
 }
 
 /* ---- statistics ---- */

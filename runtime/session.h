@@ -1,5 +1,6 @@
 /*
- * Session: a model with a context. Tokens go in, logits come out.
+ * Session: a model with a context. Tokens go in, logits come out. The context holds one sequence of tokens or
+ * several, numbered from 0, each of which is continued on its own.
  *
  * Evaluation cuts tokens into micro-batches; each either replays a graph of the last few or builds, plans and binds
  * a new one (runtime/reuse.h says when). Everything is allocated by session_new: a steady decode step
@@ -17,6 +18,7 @@
 #include "runtime/exec.h"
 #include "runtime/graph_sampling.h"
 #include "runtime/model.h"
+#include "runtime/sequences.h"
 
 struct session;
 struct plan; /* runtime/plan.h */
@@ -25,7 +27,11 @@ struct plan; /* runtime/plan.h */
 
 struct session_options {
     const struct devices *devs; /* must outlive the session */
-    uint32_t n_ctx;       /* positions; 0 = min(the model's, 4096), SESSION_CTX_ALL = the model's */
+    uint32_t n_seqs;      /* sequences, at most 64; 0 = 1 */
+    bool kv_unified;      /* sequences share all positions; else each has its part, rounded up to 256, and gets the
+                             bits of a session of its own */
+    bool embd;            /* tokens are given as embeddings, to session_eval_batch alone */
+    uint32_t n_ctx;       /* positions, of all sequences; 0 = min(the model's, 4096), SESSION_CTX_ALL = the model's */
     uint32_t n_batch;     /* tokens evaluated between two cancel/progress points; 0 = 2048; cut to n_ctx */
     uint32_t n_ubatch;    /* tokens per graph; 0 = 512; cut to n_batch */
     int n_threads;        /* for one token at a time; 0 = all of the pool */
@@ -33,7 +39,7 @@ struct session_options {
     enum dtype type_k, type_v; /* KV cache: F32, F16, BF16, or Q8_0, Q4_0 where heads are whole blocks */
     bool swa_full;        /* layers with a sliding window keep all positions, not their window alone */
     bool no_flash_attn;   /* attention as products and a softmax; values in the cache are then f32, f16 or bf16 */
-    bool all_outputs;     /* logits of every token can be asked for (else only of the last) */
+    bool all_outputs;     /* logits of every token can be asked for (else only of the last of each sequence) */
     bool no_reuse;        /* build a graph for each micro-batch, for tests and measurements */
     bool check_reuse;     /* compute each replayed step a second time with a fresh graph and compare bits */
     struct graph_sampling sampling; /* as of session_set_sampling, from the first graph on */
@@ -61,7 +67,7 @@ enum want { WANT_NONE, WANT_LAST, WANT_ALL };
 typedef enum status logits_sink(void *ctx, uint32_t pos, const float *logits, struct err *e);
 
 /*
- * Append ids[0..n) at positions n_past.. and evaluate them. An id outside the vocabulary is ST_USAGE; more
+ * Append ids[0..n) to sequence 0 at positions n_past.. and evaluate them. An id outside the vocabulary is ST_USAGE; more
  * than fit into the context is ST_USAGE with both numbers, before anything is evaluated. On any failure
  * n_past is what it was, or 0 if layers with a sliding window had to let go of positions that would be needed
  * again (as with swa_full they do not). Non-finite logits are ST_MODEL, naming the first node that was not finite.
@@ -76,6 +82,24 @@ enum status session_eval(struct session *s, const int32_t *ids, uint32_t n, enum
  */
 const float *session_logits(const struct session *s);
 
+/* Like logits_sink, with the token's sequence. */
+typedef enum status seq_logits_sink(void *ctx, int32_t seq, uint32_t pos, const float *logits,
+                                    struct err *e);
+/*
+ * Evaluate tokens of any of the sequences, each behind those before. The sink is called for each token whose
+ * logits are wanted, those of one sequence in order; it may be NULL when there are none. Without
+ * options.all_outputs there are at most n_seqs of them, or n_ubatch if that is less. Failures are those of
+ * session_eval, and leave every sequence as it was or, where its windows are gone, empty. ST_USAGE while samplers
+ * are in the graph.
+ */
+enum status session_eval_batch(struct session *s, const struct seq_tokens *t, seq_logits_sink *sink,
+                               void *sink_ctx, struct err *e);
+/*
+ * Sequence `to` forgets what it holds and goes on from what `from` holds, without evaluating it again. On
+ * failure it is empty.
+ */
+enum status session_copy(struct session *s, int32_t from, int32_t to, struct err *e);
+
 /*
  * From now on let these samplers follow the logits in the graph (graph_sampling.h). The next step builds a graph,
  * for the reason "samplers", when anything but the bits of `allowed` and `logits` differs from what was set before.
@@ -89,9 +113,12 @@ enum status session_set_sampling(struct session *s, const struct graph_sampling 
  */
 int32_t session_sampled(const struct session *s, const int32_t **ids, const float **logits);
 
+/* Positions that a sequence may have: its own part or, with kv_unified, as many as the others leave. */
 uint32_t session_n_ctx(const struct session *s);
 uint32_t session_n_ubatch(const struct session *s);
-uint32_t session_n_past(const struct session *s);
+uint32_t session_n_past(const struct session *s); /* of sequence 0, as the two below */
+/* Positions that are left for a sequence. */
+uint32_t session_room(const struct session *s, int32_t seq);
 /*
  * May everything from position n on be forgotten? A model with recurrent layers can only start anew, at 0; one
  * with sliding windows cannot go back to where its windows do not reach any more.
@@ -99,9 +126,13 @@ uint32_t session_n_past(const struct session *s);
 bool session_can_truncate(const struct session *s, uint32_t n);
 /* Forget everything from position n on; session_can_truncate. */
 void session_truncate(struct session *s, uint32_t n);
+/* The same of any sequence. */
+uint32_t session_n_past_of(const struct session *s, int32_t seq);
+bool session_can_truncate_of(const struct session *s, int32_t seq, uint32_t n);
+void session_truncate_of(struct session *s, int32_t seq, uint32_t n);
 
 /*
- * Plan and bind the graph of a micro-batch of this shape without running it; of a dry session too. n_kv is
+ * Plan and bind the graph of a micro-batch of this shape, of one sequence, without running it; of a dry session too. n_kv is
  * a multiple of 256 and at most n_ctx rounded up to it.
  */
 enum status session_plan(struct session *s, uint32_t n_tokens, uint32_t n_outputs, uint32_t n_kv,

@@ -10,7 +10,7 @@
  * Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867;
  * Dao et al., "FlashAttention", arXiv:2205.14135.
  *
- * An item of work is a kv head (or one head of its group) with a tile of tokens. What a query
+ * An item of work is a kv head (or one head of its group) with a tile of tokens of one sequence. What a query
  * computes depends on its own row only: neither the tile, the threads nor padding of n_kv change a
  * bit. A masked position (mask -inf) adds exactly nothing, whatever its K and V hold; a query with
  * every position masked gives zeros. NaN anywhere else gives NaN.
@@ -31,21 +31,21 @@ static bool attn_supports(const struct tensor *t)
     return f32_rows(t) && f32_rows(q) && tensor_rows_contiguous(t->src[1]) &&
            tensor_rows_contiguous(t->src[2]) && mask && tensor_rows_contiguous(mask) &&
            (!t->src[4] || f32_rows(t->src[4])) &&
-           (!t->src[5] || tensor_rows_contiguous(t->src[5])) && q->ne[0] <= INT16_MAX && t->ne[0] <= INT16_MAX &&
-           q->ne[1] <= INT16_MAX;
+           (!t->src[5] || tensor_rows_contiguous(t->src[5])) && q->ne[0] <= INT16_MAX &&
+           t->ne[0] <= INT16_MAX && q->ne[1] <= INT16_MAX;
 }
 
 /* Shapes of an op and of its items. */
 struct attn {
     const struct tensor *t, *q, *k, *v, *mask;
-    const float *sinks;   /* [n_head], or NULL */
-    const int32_t *cells; /* [n_kv] rows of k and v, or NULL: in order */
-    int d, d_pad;   /* head size of q and k; rounded up to 4 */
-    int dv, dv_pad; /* of v; rounded up to 16 */
-    int n_group;    /* heads per kv head */
-    int n_tile;     /* tokens per item */
-    int max_query;  /* n_group * n_tile */
-    int64_t n_kv, n_tok;
+    const float *sinks;             /* [n_head], or NULL */
+    const struct tensor *cells;     /* [n_kv, n_seqs] rows of k and v, or NULL: in order */
+    int d, d_pad;                   /* head size of q and k; rounded up to 4 */
+    int dv, dv_pad;                 /* of v; rounded up to 16 */
+    int n_group;                    /* heads per kv head */
+    int n_tile;                     /* tokens per item */
+    int max_query;                  /* n_group * n_tile */
+    int64_t n_kv, n_tok, n_seqs;    /* n_tok: of a sequence */
     float scale, softcap, max_bias; /* softcap, max_bias 0: none */
 };
 
@@ -59,14 +59,15 @@ static struct attn attn_of(const struct tensor *t)
     a.softcap = p.softcap;
     a.max_bias = p.max_bias;
     a.sinks = t->src[4] ? t->src[4]->data : NULL;
-    a.cells = t->src[5] ? t->src[5]->data : NULL;
+    a.cells = t->src[5];
     a.d = (int)a.q->ne[0];
     a.dv = (int)a.v->ne[0];
     a.d_pad = (a.d + 3) & ~3;
     a.dv_pad = (a.dv + 15) & ~15;
     a.n_group = (int)(a.q->ne[1] / a.k->ne[1]);
-    a.n_tok = a.q->ne[2];
-    a.n_kv = a.k->ne[2];
+    a.n_seqs = a.cells ? a.cells->ne[1] : 1;
+    a.n_tok = a.q->ne[2] / a.n_seqs;
+    a.n_kv = a.mask->ne[0];
     a.n_tile = MAX_QUERY / a.n_group < 1 ? 1 : MAX_QUERY / a.n_group;
     if (a.n_tile > a.n_tok)
         a.n_tile = (int)a.n_tok;
@@ -129,6 +130,7 @@ static size_t attn_scratch(const struct cpu_isa *isa, const struct tensor *t)
 
 /* What one thread works on: heads h .. h + n_h - 1 of kv head h_kv, tokens i .. i + n_i - 1. */
 struct item {
+    const int32_t *cells; /* of the tokens' sequence, or NULL */
     int64_t h_kv, h, i;
     int n_h, n_i;
 };
@@ -182,16 +184,16 @@ static bool load_mask(const struct attn *a, const struct item *it, struct room *
     return any;
 }
 
-/* Positions p .. p + n - 1 of a kv head of t, k or v, as [width, CHUNK] floats with zeros around;
+/* Positions p .. p + n - 1 of the kv head in t, k or v, as [width, CHUNK] floats with zeros around;
  * width >= ne[0]. */
-static void load_rows(const struct attn *a, const struct tensor *t, quant_decode_fn *decode,
-                      int64_t h_kv, int64_t p, int n, float *rows, int width)
+static void load_rows(const struct item *it, const struct tensor *t, quant_decode_fn *decode,
+                      int64_t p, int n, float *rows, int width)
 {
     int64_t d = t->ne[0];
 
     for (int j = 0; j < n; j++) {
         float *row = rows + (size_t)j * (size_t)width;
-        decode(row_of(t, h_kv, a->cells ? a->cells[p + j] : p + j, 0), row, d);
+        decode(row_of(t, it->h_kv, it->cells ? it->cells[p + j] : p + j, 0), row, d);
         for (int64_t x = d; x < width; x++)
             row[x] = 0;
     }
@@ -296,12 +298,12 @@ static void run_item(const struct cpu_task *k, const struct attn *a, const struc
 
         if (!load_mask(a, it, r, decode_m, p, n))
             continue;
-        load_rows(a, a->k, decode_k, it->h_kv, p, n, r->rows, a->d_pad);
+        load_rows(it, a->k, decode_k, p, n, r->rows, a->d_pad);
         f->transpose(r->rows, (size_t)a->d_pad, CHUNK, a->d_pad, r->kt, CHUNK);
         memset(r->s, 0, (size_t)n_q * CHUNK * sizeof *r->s);
         f->outer(r->q, (size_t)a->d_pad, n_q, r->kt, CHUNK, CHUNK, a->d, r->s, CHUNK);
         weigh(k, a, it, r);
-        load_rows(a, a->v, decode_v, it->h_kv, p, n, r->rows, a->dv_pad);
+        load_rows(it, a->v, decode_v, p, n, r->rows, a->dv_pad);
         add_values(k, a, it, r);
     }
     store_results(a, it, r);
@@ -310,7 +312,8 @@ static void run_item(const struct cpu_task *k, const struct attn *a, const struc
 static void attn_run(const struct cpu_task *k, const struct tensor *t)
 {
     struct attn a = attn_of(t);
-    int64_t n_head_kv = a.k->ne[1], n_tiles = (a.n_tok + a.n_tile - 1) / a.n_tile, item;
+    int64_t n_head_kv = a.k->ne[1], n_each = (a.n_tok + a.n_tile - 1) / a.n_tile;
+    int64_t n_tiles = n_each * a.n_seqs, item;
     /* Few items: the heads of a group go to different threads, although each then reads K and V. */
     int n_split = n_head_kv * n_tiles < 4 * k->nth && k->nth > 1 ? a.n_group : 1;
     int64_t n_item = n_head_kv * n_split * n_tiles;
@@ -320,14 +323,16 @@ static void attn_run(const struct cpu_task *k, const struct tensor *t)
     while ((item = task_next(k)) < n_item) {
         int64_t tile =
             n_tiles - 1 - item / (n_head_kv * n_split); /* the last tokens see most: first */
-        int64_t part = item % (n_head_kv * n_split);
+        int64_t part = item % (n_head_kv * n_split), seq = tile / n_each;
+        int64_t i = tile % n_each * a.n_tile;
         struct item it = {
+            .cells = a.cells ? row_of(a.cells, seq, 0, 0) : NULL,
             .h_kv = part / n_split,
             .h = part / n_split * a.n_group + part % n_split,
             .n_h = n_split > 1 ? 1 : a.n_group,
-            .i = tile * a.n_tile,
+            .i = seq * a.n_tok + i,
+            .n_i = (int)(a.n_tok - i < a.n_tile ? a.n_tok - i : a.n_tile),
         };
-        it.n_i = (int)(a.n_tok - it.i < a.n_tile ? a.n_tok - it.i : a.n_tile);
         run_item(k, &a, &it, &r);
     }
 }

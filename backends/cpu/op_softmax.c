@@ -105,11 +105,11 @@ static void soft_max_run(const struct cpu_task *k, const struct tensor *t)
     }
     task_range(k, tensor_rows(t), &from, &to);
     for (int64_t r = from; r < to; r++) {
-        int64_t tok = r % t->ne[1], h = r / t->ne[1] % t->ne[2];
+        int64_t tok = r % t->ne[1], h = r / t->ne[1] % t->ne[2], m = r / t->ne[1] / t->ne[2];
         float slope = mask ? attn_slope(s.p.max_bias, t->ne[2], h) : 1, *y = row_at(t, r);
         float sink = sinks ? ((const float *)sinks->data)[h] : -INFINITY;
         float max =
-            scores(&s, row_at(x, r), mask ? row_of(mask, tok, 0, 0) : NULL, slope, t->ne[0], y);
+            scores(&s, row_at(x, r), mask ? row_of(mask, tok, 0, m) : NULL, slope, t->ne[0], y);
 
         shares(&s, y, t->ne[0], max, sink, mask != NULL);
     }

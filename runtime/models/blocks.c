@@ -99,13 +99,13 @@ static struct tensor *store(struct build *b, const struct block_attn_in *in, str
     return op_set_rows(b->g, cache, x, in->kv_rows);
 }
 
-/* The first n_kv cells of a cache: [d, n_head_kv, n_kv]. A view of the write, so that it comes
+/* The first n_rows rows of a cache: [d, n_head_kv, n_rows]. A view of the write, so that it comes
  * later. */
 static struct tensor *load(struct build *b, const struct block_attn_in *in, struct tensor *cache,
                            uint32_t d, uint32_t il)
 {
     uint32_t n_head_kv = b->m->hp.layer[il].n_head_kv;
-    int64_t ne[3] = {d, n_head_kv, in->n_kv};
+    int64_t ne[3] = {d, n_head_kv, in->n_rows};
     size_t nb[2];
 
     if (!cache)
@@ -201,19 +201,44 @@ static struct stored store_kv(struct build *b, const struct block_attn *w,
     };
 }
 
-/* x [d, n_head_kv, n_kv], a view of a cache, with its cells in the order of the mask's places. */
+/*
+ * x [d, n_head_kv, n_rows], a view of a cache, with its rows in the order of the mask's places:
+ * [d, n_head_kv, n_kv, n_seqs].
+ */
 static struct tensor *ordered(struct build *b, const struct block_attn_in *in, struct tensor *x)
 {
-    int64_t flat[2], ne[3];
-    size_t nb;
+    int64_t n = in->mask ? in->mask->ne[0] : 0, n_all = n * in->n_seqs;
+    int64_t flat[2] = {0}, ne[4] = {0, 0, n, in->n_seqs};
+    size_t nb = 0;
 
-    if (!in->cells || !x)
+    if (!in->n_seqs)
         return x;
-    memcpy(ne, x->ne, sizeof ne);
-    flat[0] = ne[0] * ne[1];
-    flat[1] = ne[2];
-    nb = x->nb[2];
-    return op_reshape(b->g, op_get_rows(b->g, op_view(b->g, x, 2, flat, &nb, 0), in->cells), 3, ne);
+    if (x) {
+        ne[0] = x->ne[0];
+        ne[1] = x->ne[1];
+        flat[0] = ne[0] * ne[1];
+        flat[1] = x->ne[2];
+        nb = x->nb[2];
+    }
+    x = op_view(b->g, x, 2, flat, &nb, 0);
+    x = op_get_rows(b->g, x, op_reshape(b->g, in->cells, 1, &n_all));
+    return op_reshape(b->g, x, 4, ne);
+}
+
+/* x [..., n_tok] of rank 3 as [..., n_tok / n_seqs, n_seqs], of whatever strides. */
+static struct tensor *by_sequence(struct build *b, const struct block_attn_in *in, struct tensor *x)
+{
+    int64_t ne[4] = {0, 0, b->f->n_tokens / in->n_seqs, in->n_seqs};
+    size_t nb[3] = {0};
+
+    if (x) {
+        ne[0] = x->ne[0];
+        ne[1] = x->ne[1];
+        nb[0] = x->nb[1];
+        nb[1] = x->nb[2];
+        nb[2] = x->nb[2] * (size_t)ne[2];
+    }
+    return op_view(b->g, x, 4, ne, nb, 0);
 }
 
 /* The same by way of the matrix of scores. V stays as it is cached: MUL_MAT reads it the other way round. */
@@ -222,14 +247,21 @@ static struct tensor *attend_in_steps(struct build *b, const struct block_attn_i
                                       struct tensor *sinks, const struct param_attn *p)
 {
     static const int swap[4] = {0, 2, 1, 3}, turn[4] = {1, 2, 0, 3};
-    struct tensor *s;
+    bool several = in->n_seqs > 1;
+    int64_t n_seq_tok = several ? b->f->n_tokens / in->n_seqs : 0;
+    int64_t ne_mask[4] = {in->mask ? in->mask->ne[0] : 0, n_seq_tok, 1, in->n_seqs};
+    int64_t ne[3] = {v ? v->ne[0] : 0, q ? q->ne[1] : 0, b->f->n_tokens};
+    struct tensor *mask = several ? op_reshape(b->g, in->mask, 4, ne_mask) : in->mask, *s;
 
+    if (several)
+        q = by_sequence(b, in, q);
     k = ordered(b, in, k);
     v = ordered(b, in, v);
     s = op_mul_mat(b->g, op_permute(b->g, k, swap), op_permute(b->g, q, swap));
-    s = op_attn_soft_max(b->g, s, in->mask, sinks, p);  /* [n_kv, n_tok, n_head] */
+    s = op_attn_soft_max(b->g, s, mask, sinks, p);      /* [n_kv, n_tok, n_head] of each */
     s = op_mul_mat(b->g, op_permute(b->g, v, turn), s); /* [d_v, n_tok, n_head] */
-    return op_cont(b->g, op_permute(b->g, s, swap));
+    s = op_cont(b->g, op_permute(b->g, s, swap));
+    return several ? op_reshape(b->g, s, 3, ne) : s;
 }
 
 struct tensor *block_attend(struct build *b, const struct block_attn_in *in, struct tensor *q,

@@ -44,8 +44,9 @@ struct block_attn_in {
     struct tensor *pos;     /* [n_tok] i32 */
     struct tensor *kv_rows; /* [n_tok] i64 */
     struct tensor *mask;    /* [n_kv, n_tok] f16 or f32; not used by block_attn_store */
-    struct tensor *cells;   /* [n_kv] i32: the cells that the mask's places stand for; NULL: the first n_kv */
-    uint32_t n_kv;          /* cells seen */
+    struct tensor *cells;   /* [n_kv, n_seqs] i32: rows of the cache that the mask's places stand for */
+    int32_t n_seqs;         /* sequences with cells of their own; 0: no cells, the places are the first rows */
+    uint32_t n_rows;        /* rows of the cache that are looked at: n_kv, more where cells choose among them */
     struct tensor *freqs;   /* RoPE frequency factors [n_rot/2], or NULL */
     struct param_rope rope;
     float scale;            /* of q.k */

@@ -104,7 +104,7 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
     struct block_attn_in in = {
         .pos = input_pos(b->in, b->g, b->f),
         .kv_rows = input_kv_rows(b->in, b->g, b->f),
-        .n_kv = b->f->n_kv,
+        .n_rows = b->f->n_kv,
         .mask = d->alibi > 0 ? input_alibi_mask(b->in, b->g, b->f) : input_mask(b->in, b->g, b->f),
         .freqs = rope_factors(b, arch_globals(b->m)),
         .softcap = d->attn_softcap,
@@ -118,6 +118,11 @@ static struct block_attn_in shared_inputs(struct build *b, const struct decoder 
         .gated = d->gated,
     };
 
+    if (b->kv->n_streams > 1) {
+        in.cells = input_kv_cells(b->in, b->g, b->f);
+        in.n_seqs = b->f->n_seqs;
+        in.n_rows = b->kv->n_cells * b->kv->n_streams;
+    }
     block_rope_params(&in.rope, hp, d->rope_neox ? ROPE_NEOX : b->m->arch->rope);
     return in;
 }
@@ -140,10 +145,11 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
     if (!has_windows(&b->m->hp))
         return in;
     in.mask = input_window_mask(b->in, b->g, b->f);
-    in.n_kv = b->f->n_kv_window;
     if (b->kv->n_ring < b->kv->n_cells) {
         in.kv_rows = input_ring_rows(b->in, b->g, b->f);
         in.cells = input_ring_cells(b->in, b->g, b->f);
+        in.n_seqs = b->f->n_seqs;
+        in.n_rows = b->kv->n_ring * b->kv->n_streams;
     }
     in.rope.base = b->m->hp.rope_base_window;
     if (d->window_unscaled) {
@@ -153,12 +159,24 @@ static struct block_attn_in window_inputs(struct build *b, const struct decoder 
     return in;
 }
 
+/* Rows of the table, or what is given in their place. */
+static struct tensor *embeddings(struct build *b, const struct decoder *d,
+                                 const struct decoder_globals *w)
+{
+    struct tensor *x;
+
+    if (!(b->f->carriers & CARRIER_EMBD))
+        return scaled(b, op_get_rows(b->g, w->tok_embd, input_tokens(b->in, b->g, b->f)),
+                      d->embd_scale);
+    x = input_embd(b->in, b->g, b->f, b->m->hp.n_embd);
+    return d->embd_scale_ids ? x : scaled(b, x, d->embd_scale);
+}
+
 static struct tensor *embed(struct build *b, const struct decoder *d,
                             const struct decoder_globals *w)
 {
-    struct tensor *x = op_get_rows(b->g, w->tok_embd, input_tokens(b->in, b->g, b->f));
+    struct tensor *x = embeddings(b, d, w);
 
-    x = scaled(b, x, d->embd_scale);
     if (w->tok_norm)
         x = block_norm(b, d->norm, x, w->tok_norm, w->tok_norm_b);
     if (w->pos_embd)

@@ -52,6 +52,7 @@ struct decoder_layer {
 /* What is no weight. Zero: as in llama. */
 struct decoder {
     float embd_scale, residual_scale, logit_scale; /* 0: none */
+    bool embd_scale_ids;     /* embeddings given in place of ids are not scaled */
     float attn_scale;        /* of q.k; 0: 1 / sqrt(n_embd_head_k) */
     float clamp_qkv;         /* Q, K and V are kept within -clamp_qkv .. clamp_qkv; 0: not */
     float attn_softcap;      /* of attn_scale q.k; 0: none */

@@ -27,7 +27,9 @@ static void build(struct build *b)
 {
     const struct hparams *hp = &b->m->hp;
 
-    decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd), .act = FFN_GEGLU});
+    decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd),
+                                       .embd_scale_ids = true,
+                                       .act = FFN_GEGLU});
 }
 
 const struct arch arch_gemma = {

@@ -53,6 +53,7 @@ static void build(struct build *b)
     const struct hparams *hp = &b->m->hp;
 
     decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd),
+                                       .embd_scale_ids = true,
                                        .act = FFN_GEGLU,
                                        .attn_scale = attn_scale(hp),
                                        .attn_softcap = hp->softcap_attn});

@@ -51,6 +51,7 @@ static void build(struct build *b)
 
     /* a window is never longer than what training saw: its layers need no scaling */
     decoder_build(b, &(struct decoder){.embd_scale = sqrtf((float)hp->n_embd),
+                                       .embd_scale_ids = true,
                                        .act = FFN_GEGLU,
                                        .attn_scale = attn_scale(hp),
                                        .window_unscaled = true});

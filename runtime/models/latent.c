@@ -57,11 +57,11 @@ static struct tensor *stored(struct build *b, const struct block_latent *w,
     return named(k, "k_store-%u", il);
 }
 
-/* The first n elements of the first n_kv cells: [n, 1, n_kv]. */
+/* The first n elements of the first n_rows rows: [n, 1, n_rows]. */
 static struct tensor *cached(struct build *b, const struct block_attn_in *in, struct tensor *cache,
                              int64_t n)
 {
-    int64_t ne[3] = {n, 1, in->n_kv};
+    int64_t ne[3] = {n, 1, in->n_rows};
     size_t nb[2] = {cache ? cache->nb[1] : 0, cache ? cache->nb[1] : 0};
 
     return op_view(b->g, cache, 3, ne, nb, 0);

@@ -515,9 +515,9 @@ static double ref_slope(double max_bias, int64_t n, int64_t h)
 }
 
 /* What is added to the score of position j. */
-static double ref_bias(const struct tensor *mask, double slope, int64_t j, int64_t tok)
+static double ref_bias(const struct tensor *mask, double slope, int64_t j, int64_t tok, int64_t i3)
 {
-    double m = mask ? ref_at(mask, j, tok, 0, 0) : 0;
+    double m = mask ? ref_at(mask, j, tok, 0, i3) : 0;
 
     return m == -INFINITY ? m : slope * m;
 }
@@ -541,7 +541,7 @@ static void ref_soft_max(const struct tensor *t, double *out, double *size)
         double slope = ref_slope((double)p.max_bias, t->ne[2], i2);
 
         for (int64_t i = 0; i < t->ne[0]; i++) {
-            double bias = ref_bias(mask, slope, i, i1);
+            double bias = ref_bias(mask, slope, i, i1, i3);
             s[i] = bias == -INFINITY ? bias : ref_score(&p, ref_at(x, i, i1, i2, i3)) + bias;
             max = fmax(max, s[i]);
         }
@@ -561,11 +561,19 @@ static void ref_soft_max(const struct tensor *t, double *out, double *size)
     free(s);
 }
 
+/* Row of place j for a token: of n_tok tokens each sequence has the same number, one after the other. */
+static int64_t ref_cell(const struct tensor *cells, int64_t j, int64_t tok, int64_t n_tok)
+{
+    int64_t seq = cells ? tok * cells->ne[1] / n_tok : 0;
+
+    return cells ? ((const int32_t *)cells->data)[seq * cells->ne[0] + j] : j;
+}
+
 static void ref_flash_attn(const struct tensor *t, double *out, double *size)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *mask = t->src[3];
     const struct tensor *sinks = t->src[4], *cells = t->src[5];
-    int64_t n_kv = k->ne[2], group = q->ne[1] / k->ne[1];
+    int64_t n_kv = mask->ne[0], group = q->ne[1] / k->ne[1];
     double *w = malloc((size_t)(n_kv + 1) * sizeof *w);
     struct param_attn p;
 
@@ -575,8 +583,8 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
             double sink = sinks ? ref_at(sinks, h, 0, 0, 0) : -INFINITY, max = sink, sum;
             double slope = ref_slope((double)p.max_bias, q->ne[1], h);
             for (int64_t j = 0; j < n_kv; j++) {
-                double bias = ref_bias(mask, slope, j, tok), s = 0;
-                int64_t c = cells ? ((const int32_t *)cells->data)[j] : j;
+                double bias = ref_bias(mask, slope, j, tok, 0), s = 0;
+                int64_t c = ref_cell(cells, j, tok, q->ne[2]);
                 for (int64_t i = 0; i < q->ne[0] && bias != -INFINITY; i++)
                     s += ref_at(q, i, h, tok, 0) * ref_at(k, i, h / group, c, 0);
                 w[j] = bias == -INFINITY ? bias : ref_score(&p, s) + bias;
@@ -590,7 +598,7 @@ static void ref_flash_attn(const struct tensor *t, double *out, double *size)
             for (int64_t i = 0; i < v->ne[0]; i++) {
                 double y = 0, mag = 0;
                 for (int64_t j = 0; j < n_kv; j++) {
-                    int64_t c = cells ? ((const int32_t *)cells->data)[j] : j;
+                    int64_t c = ref_cell(cells, j, tok, q->ne[2]);
                     double x = w[j] == 0 ? 0 : w[j] * ref_at(v, i, h / group, c, 0);
                     y += x;
                     mag += fabs(x);

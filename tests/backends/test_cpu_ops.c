@@ -1018,6 +1018,82 @@ static void test_attn_cells(void **state)
     }
 }
 
+static struct tensor *attn_of_cells(struct tensor *q, struct tensor *k, struct tensor *v,
+                                    struct tensor *mask, struct tensor *cells, int how)
+{
+    struct param_attn p = attn_params(how, 1 / sqrtf((float)q->ne[0]));
+    struct tensor *src[6] = {q, k, v, mask, attn_sinks(how, q->ne[1]), cells};
+
+    return fx_op_n(OP_FLASH_ATTN, &p, sizeof p, src, 6);
+}
+
+/* Two sequences of n_tok tokens with rows of their own in one K and V: the same bits as each alone. */
+static void test_attn_sequences(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (size_t i = 0; i < N_ATTN; i++) {
+        const struct attn_shape *s = &attn_shapes[i];
+        struct attn_shape both = *s;
+        struct tensor *k = kv_of(s->k, s->d, s->n_head_kv, 3 * s->n_kv);
+        struct tensor *v = kv_of(s->v, s->dv, s->n_head_kv, 3 * s->n_kv);
+        struct tensor *cells = fx_tensor(DT_I32, s->n_kv, 2, 1, 1, 0), *q, *mask, *y;
+        int how = (int)(i % N_HOW);
+        struct err e;
+
+        both.n_tok = 2 * s->n_tok;
+        q = fx_random(fx_tensor(DT_F32, s->d, s->n_head, both.n_tok, 1, 8), 3);
+        mask = causal_mask(&both);
+        for (int j = 0; j < 2 * s->n_kv; j++) /* from the end, and from the middle on */
+            ((int32_t *)cells->data)[j] = j < s->n_kv ? 3 * s->n_kv - 1 - j : j;
+        y = attn_of_cells(q, k, v, mask, cells, how);
+        check(y, 60);
+        check_threads(y);
+        for (int seq = 0; seq < 2; seq++) {
+            struct tensor *q1 = part(q, 0, s->n_head), *one;
+
+            q1->data = (char *)q->data + (size_t)(seq * s->n_tok) * q->nb[2];
+            q1->ne[2] = s->n_tok;
+            one = attn_of_cells(q1, k, v, part(mask, seq * s->n_tok, s->n_tok), part(cells, seq, 1),
+                                how);
+            fx_run(dev, one, 0);
+            assert_memory_equal(one->data, (char *)y->data + (size_t)(seq * s->n_tok) * y->nb[2],
+                                tensor_bytes(one));
+        }
+        cells->ne[1] = 3; /* does not divide n_tok, unless it is a multiple of 3 */
+        if (both.n_tok % 3)
+            assert_int_not_equal(op_shape(y, &e), ST_OK);
+        cells->ne[1] = 2;
+        fx_end();
+    }
+}
+
+/* Scores of several sequences, each with a mask of its own. */
+static void test_soft_max_sequences(void **state)
+{
+    (void)state;
+    if (!dev)
+        skip();
+    for (int how = 0; how < N_HOW; how++) {
+        const struct attn_shape s = {0, 0, 0, 0, 70, 15, DT_F32, DT_F32, DT_F16};
+        struct tensor *x = fx_random(fx_tensor(DT_F32, 70, 5, 4, 3, 8), 3);
+        struct tensor *mask = causal_mask(&s), *y;
+        struct err e;
+
+        mask->ne[1] = 5;
+        mask->ne[3] = 3;
+        mask->nb[3] = 5 * mask->nb[1];
+        y = soft_max(x, mask, how);
+        check(y, 60);
+        check_threads(y);
+        mask->ne[3] = 1;
+        assert_int_not_equal(op_shape(y, &e), ST_OK);
+        mask->ne[3] = 3;
+        fx_end();
+    }
+}
+
 /*
  * A query without any position gives zeros; NaN in a seen position gives NaN, in an unseen one nothing; a
  * sink that is NaN spoils its head alone.
@@ -1267,6 +1343,8 @@ int main(int argc, char **argv)
         test_attn,
         test_attn_invariance,
         test_attn_cells,
+        test_attn_sequences,
+        test_soft_max_sequences,
         test_attn_masked,
         test_soft_max_over_mask,
         test_attn_soft_max,
@@ -1304,6 +1382,8 @@ int main(int argc, char **argv)
         "attn",
         "attn_invariance",
         "attn_cells",
+        "attn_sequences",
+        "soft_max_sequences",
         "attn_masked",
         "soft_max_over_mask",
         "attn_soft_max",

@@ -42,10 +42,11 @@ static void make(struct kvcache *kv, uint32_t n_ctx)
 static enum status put(struct kvcache *kv, int32_t seq, int32_t pos0, int32_t n, struct err *e)
 {
     int32_t ids[300] = {0}, seqs[300];
-    struct batch b = {.token = ids, .seq_id = seqs, .pos0 = pos0, .n = (uint32_t)n};
+    struct batch b = {.token = ids, .seq_id = seqs, .n = (uint32_t)n};
     struct ubatch u;
     enum status st;
 
+    b.pos[seq] = pos0;
     for (int i = 0; i < n; i++)
         seqs[i] = seq;
     assert_int_equal(ubatch_init(&u, 300, NULL), ST_OK);
@@ -120,14 +121,14 @@ static void test_fill(void **state)
     }
     assert_int_equal(put(&kv, 0, 600, 1, &e), ST_LIMIT); /* 768 cells, but a context of 600 */
     assert_non_null(strstr(e.msg, "600"));
-    assert_int_equal(kv.n_occupied, 600);
+    assert_int_equal(kv.stream[0].n_occupied, 600);
     kvcache_truncate(&kv, -1, 250);
-    assert_int_equal(kv.n_occupied, 250);
+    assert_int_equal(kv.stream[0].n_occupied, 250);
     assert_int_equal(kvcache_n_kv(&kv), 256);
     assert_int_equal(put(&kv, 0, 250, 300, &e), ST_OK);
     assert_int_equal(kv.rows[0], 250);
     assert_int_equal(put(&kv, 0, 550, 51, &e), ST_LIMIT);
-    assert_int_equal(kv.n_occupied, 550);
+    assert_int_equal(kv.stream[0].n_occupied, 550);
     kvcache_release(&kv);
 }
 
@@ -140,20 +141,20 @@ static void test_sequences(void **state)
     make(&kv, 256);
     assert_int_equal(put(&kv, 0, 0, 10, &e), ST_OK);
     assert_int_equal(put(&kv, 63, 0, 10, &e), ST_OK);
-    assert_true(kv_cell_visible(&kv.cells[3], 0, 3));
-    assert_false(kv_cell_visible(&kv.cells[3], 0, 2));  /* the future */
-    assert_false(kv_cell_visible(&kv.cells[3], 63, 9)); /* another's */
-    assert_true(kv_cell_visible(&kv.cells[13], 63, 9));
-    assert_false(kv_cell_visible(&kv.cells[20], 0, 999)); /* free */
+    assert_true(kv_cell_visible(&kv.stream[0].cells[3], 0, 3));
+    assert_false(kv_cell_visible(&kv.stream[0].cells[3], 0, 2));  /* the future */
+    assert_false(kv_cell_visible(&kv.stream[0].cells[3], 63, 9)); /* another's */
+    assert_true(kv_cell_visible(&kv.stream[0].cells[13], 63, 9));
+    assert_false(kv_cell_visible(&kv.stream[0].cells[20], 0, 999)); /* free */
     /* a window of n: the token's own position and n - 1 before */
     for (uint32_t n = 1; n <= 10; n++) {
-        assert_int_equal(kv_cell_in_window(&kv.cells[3], 0, 7, n), n >= 5);
-        assert_false(kv_cell_in_window(&kv.cells[3], 0, 2, n));
-        assert_false(kv_cell_in_window(&kv.cells[3], 63, 7, n));
+        assert_int_equal(kv_cell_in_window(&kv.stream[0].cells[3], 0, 7, n), n >= 5);
+        assert_false(kv_cell_in_window(&kv.stream[0].cells[3], 0, 2, n));
+        assert_false(kv_cell_in_window(&kv.stream[0].cells[3], 63, 7, n));
     }
     kvcache_truncate(&kv, 0, 5);
-    assert_int_equal(kv.n_occupied, 15);
-    assert_int_equal(kv.n_used, 20);
+    assert_int_equal(kv.stream[0].n_occupied, 15);
+    assert_int_equal(kv.stream[0].n_used, 20);
     /* holes are filled first, and no cell is given twice */
     assert_int_equal(put(&kv, 0, 5, 8, &e), ST_OK);
     for (int i = 0; i < 5; i++)
@@ -162,8 +163,8 @@ static void test_sequences(void **state)
         assert_int_equal(kv.rows[i], 15 + i);
     kvcache_truncate(&kv, 63, 0);
     kvcache_truncate(&kv, 0, 0);
-    assert_int_equal(kv.n_occupied, 0);
-    assert_int_equal(kv.n_used, 0);
+    assert_int_equal(kv.stream[0].n_occupied, 0);
+    assert_int_equal(kv.stream[0].n_used, 0);
     kvcache_release(&kv);
 }
 

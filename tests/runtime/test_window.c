@@ -227,7 +227,7 @@ static void test_sizes(void **state)
         assert_int_equal(kv.n_ring, rows[i].n_ring);
         for (uint32_t il = 0; il < 3; il++)
             assert_int_equal(kv.k[il].ne[1], il == 1 ? kv.n_cells : kv.n_ring);
-        assert_int_equal(!!kv.ring, !o.dry && kv.n_ring < kv.n_cells);
+        assert_int_equal(!!kv.stream[0].ring, !o.dry && kv.n_ring < kv.n_cells);
         kvcache_release(&kv);
     }
     tiny_release(&t);
