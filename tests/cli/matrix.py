@@ -5,7 +5,6 @@ Needs SmolLM2 (scripts/get-models); the experts need the oracle files beside the
 """
 import itertools
 import os
-import subprocess
 import sys
 
 from common import *
@@ -16,7 +15,6 @@ moe = os.path.join(source, "..", "shared", "oracles", "archs", "qwen3moe-moe.ggu
 if not os.path.exists(smol):
     print(f"{smol} is not here; scripts/get-models fetches it")
     sys.exit(77)
-sanitized = subprocess.run(["grep", "-qE", "__[at]san_init", ggrun]).returncode == 0
 
 KINDS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "output_norm", "token_embd")
 EXPERT_KINDS = ("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
