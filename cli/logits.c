@@ -15,6 +15,8 @@ struct logits {
     struct cli *c;
     struct setup s;
     struct tokens ids;
+    float *embd; /* [n_embd, n_tok] in place of ids, or NULL */
+    uint32_t n_tok;
     struct out_file file;
     int32_t *top; /* [n_top] ids, most likely first */
     int32_t n_top, n_vocab;
@@ -35,16 +37,68 @@ static enum status encode_text(struct logits *l, struct err *e)
     return st;
 }
 
+static float from_le32(const unsigned char *p)
+{
+    uint32_t u = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    float x;
+
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* Rows of n_embd float32. */
+static enum status take_embd(struct logits *l, const struct text *t, struct err *e)
+{
+    size_t n_embd = l->s.model->hp.n_embd, n = t->n / sizeof *l->embd, n_row;
+
+    if (!mem_mul(n_embd, sizeof *l->embd, &n_row) || t->n % n_row || !t->n ||
+        t->n / n_row > UINT32_MAX)
+        return err_set(e, ST_USAGE, "%zu bytes are not one or more embeddings of %zu float32", t->n,
+                       n_embd);
+    l->n_tok = (uint32_t)(t->n / n_row);
+    l->embd = mem_array(n, sizeof *l->embd);
+    if (!l->embd)
+        return err_nomem(e, "the embeddings", t->n);
+    for (size_t i = 0; i < n; i++) {
+        l->embd[i] = from_le32((const unsigned char *)t->p + i * sizeof *l->embd);
+        if (!isfinite(l->embd[i]))
+            return err_set(e, ST_USAGE, "element %zu of token %zu is %g", i % n_embd, i / n_embd,
+                           (double)l->embd[i]);
+    }
+    return ST_OK;
+}
+
+static enum status get_embd(struct logits *l, struct err *e)
+{
+    const struct source file = {.kind = SOURCE_FILE, .arg = l->c->opt->embd};
+    struct text t = {0};
+    enum status st = source_read(&file, l->c->cancel, &t, e);
+
+    if (!st) {
+        st = take_embd(l, &t, e);
+        if (st)
+            err_context(e, "--embd");
+    }
+    text_release(&t);
+    return st;
+}
+
 static enum status get_ids(struct logits *l, struct err *e)
 {
     const struct options *o = l->c->opt;
     enum status st;
 
+    if (o->embd && (o->ids || o->n_sources))
+        return err_set(e, ST_USAGE, "--embd stands for %s, expected one of them",
+                       o->ids ? "--ids" : "a text");
+    if (o->embd)
+        return get_embd(l, e);
     if (o->ids && o->n_sources)
         return err_set(e, ST_USAGE, "ids come from --ids and from a text, expected one of them");
     st = o->ids ? ids_parse(&l->ids, o->ids, strlen(o->ids), e) : encode_text(l, e);
     if (!st && !l->ids.n)
         st = err_set(e, ST_USAGE, "there are no tokens to evaluate");
+    l->n_tok = (uint32_t)l->ids.n;
     return st;
 }
 
@@ -81,8 +135,10 @@ static void add_json(struct logits *l, uint32_t pos, const float *x)
     double norm = log_sum(x, l->n_vocab, x[l->top[0]]);
     struct text *t = &l->text;
 
-    text_addf(t, "%s{\"pos\":%u,\"id\":%d,\"top_ids\":[", t->n ? ",\n" : "[\n", pos,
-              (int)l->ids.id[pos]);
+    text_addf(t, "%s{\"pos\":%u,", t->n ? ",\n" : "[\n", pos);
+    if (!l->embd)
+        text_addf(t, "\"id\":%d,", (int)l->ids.id[pos]);
+    text_str(t, "\"top_ids\":[");
     for (int32_t i = 0; i < l->n_top; i++)
         text_addf(t, "%s%d", i ? "," : "", (int)l->top[i]);
     text_str(t, "],\"top_logprobs\":[");
@@ -126,7 +182,34 @@ static enum status on_logits(void *ctx, uint32_t pos, const float *x, struct err
     return l->text.failed ? err_nomem(e, "the results", l->text.n) : ST_OK;
 }
 
+static enum status on_logits_of(void *ctx, int32_t seq, uint32_t pos, const float *x, struct err *e)
+{
+    (void)seq;
+    return on_logits(ctx, pos, x, e);
+}
+
 /* ---- */
+
+static enum status eval_embd(struct logits *l, struct err *e)
+{
+    bool *out = mem_array(l->n_tok, sizeof *out);
+    struct seq_tokens t = {.embd = l->embd, .out = out, .n = l->n_tok};
+    enum status st;
+
+    if (!out)
+        return err_nomem(e, "the embeddings", l->n_tok);
+    memset(out, true, l->n_tok);
+    st = session_eval_batch(l->s.session, &t, on_logits_of, l, e);
+    mem_free(out);
+    return st;
+}
+
+static enum status eval_all(struct logits *l, struct err *e)
+{
+    if (l->embd)
+        return eval_embd(l, e);
+    return session_eval(l->s.session, l->ids.id, (uint32_t)l->ids.n, WANT_ALL, on_logits, l, e);
+}
 
 static enum status load(struct logits *l, struct err *e)
 {
@@ -136,6 +219,7 @@ static enum status load(struct logits *l, struct err *e)
 
     setup_session_options(&l->s, &so);
     so.all_outputs = true;
+    so.embd = l->c->opt->embd != NULL;
     st = setup_all(&l->s, &so, e);
     if (!st)
         st = get_ids(l, e);
@@ -163,10 +247,10 @@ static enum status evaluate(struct logits *l, struct err *e)
         if (st)
             return st;
     }
-    st = session_eval(l->s.session, l->ids.id, (uint32_t)l->ids.n, WANT_ALL, on_logits, l, e);
+    st = eval_all(l, e);
     out_progress_end(l->c->out);
     l->s.prompt_us = now_us() - start;
-    l->s.n_prompt = l->ids.n;
+    l->s.n_prompt = l->n_tok;
     st = setup_finish(&l->s, st, e);
     if (l->c->opt->json)
         text_str(&l->text, "\n]\n");
@@ -194,6 +278,7 @@ enum status cmd_logits(struct cli *c, struct err *e)
     tokens_release(&l.ids);
     text_release(&l.text);
     mem_free(l.top);
+    mem_free(l.embd);
     setup_release(&l.s);
     return st;
 }

@@ -47,6 +47,7 @@ struct options {
     bool chat, raw, no_bos, no_special;
     bool decode;
     const char *ids; /* --ids, unparsed; NULL: not given */
+    const char *embd; /* --embd: a file; NULL: not given */
 
     int32_t n_predict; /* -1: until the end of the text or of the context */
     bool ignore_eos, seed_given, backend_sampling;
@@ -61,6 +62,8 @@ struct options {
     int32_t n_keep;                     /* -1: the whole prompt */
     int32_t truncate;                   /* TRUNCATE_NO, ... */
     bool context_shift;
+    int32_t n_seqs;                     /* 0: 1 */
+    bool kv_unified;
     int32_t n_batch, n_ubatch;          /* 0: default */
     int32_t n_threads, n_threads_batch; /* 0: default */
     int32_t type_k, type_v;             /* index into kv_types */

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "cli/answers.h"
 #include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/prompt.h"
@@ -163,20 +164,6 @@ static enum status emit(struct run *r, int32_t id, struct err *e)
     return st;
 }
 
-static enum status at_limit(struct run *r, struct err *e)
-{
-    uint32_t n_ctx = session_n_ctx(r->s.session), n_train = r->s.model->hp.n_ctx_train;
-
-    err_set(e, ST_LIMIT, "stopped at the context limit of %u tokens (%llu of the prompt)", n_ctx,
-            (unsigned long long)r->s.n_prompt);
-    if (n_train > n_ctx)
-        err_set(e, ST_LIMIT,
-                "stopped at the context limit of %u tokens (%llu of the prompt); the model allows "
-                "-c %u",
-                n_ctx, (unsigned long long)r->s.n_prompt, n_train);
-    return ST_LIMIT;
-}
-
 /*
  * Drop the older half of what is not kept and evaluate the rest anew: slower than moving the cache's
  * positions would be, but what follows is what the shorter text would give, to the bit, and any model can.
@@ -208,7 +195,7 @@ static enum status proceed(struct run *r, int32_t id, struct err *e)
     enum status st = ST_OK;
 
     if (session_n_past(s) == session_n_ctx(s))
-        st = shifts ? shift(r, e) : at_limit(r, e);
+        st = shifts ? shift(r, e) : setup_at_limit(&r->s, e);
     if (st)
         return st;
     if (shifts)
@@ -262,6 +249,13 @@ static void finish_answer(struct run *r)
         out_write(r->c->out, "\n", 1, NULL);
 }
 
+static enum status open_sampler(struct run *r, struct err *e)
+{
+    enum status st = sampling_open(&r->sampler, &r->s, &r->ids, sampling_seed(r->c->opt), e);
+
+    return st ? st : sampling_to_graph(&r->in_graph, r->sampler, &r->s, e);
+}
+
 static enum status load(struct run *r, struct err *e)
 {
     struct session_options so;
@@ -277,10 +271,8 @@ static enum status load(struct run *r, struct err *e)
     st = setup_session(&r->s, &so, e);
     if (!st)
         st = check_length(r, e);
-    if (!st)
-        st = sampling_open(&r->sampler, &r->s, &r->ids, e);
-    if (!st)
-        st = sampling_to_graph(&r->in_graph, r->sampler, &r->s, e);
+    if (!st && r->c->opt->n_seqs <= 1)
+        st = open_sampler(r, e);
     r->s.load_us = now_us() - start;
     return st;
 }
@@ -313,13 +305,16 @@ enum status cmd_run(struct cli *c, struct err *e)
     setup_init(&r.s, c);
     st = check_flags(c->opt, e);
     if (!st)
+        st = answers_check(c->opt, e);
+    if (!st)
         st = sampler_check(&c->opt->sampling, e);
     if (!st)
         st = prompt_read(&r.prompt, c, e);
     if (!st)
         st = load(&r, e);
     if (!st && !r.nothing_to_answer) {
-        st = setup_finish(&r.s, answer(&r, e), e);
+        st = c->opt->n_seqs > 1 ? answers_run(&r.s, &r.ids, e) : answer(&r, e);
+        st = setup_finish(&r.s, st, e);
         setup_print_stats(&r.s);
     }
     run_release(&r);

@@ -58,16 +58,20 @@ static void log_chain(const struct sampler *sampler)
     text_release(&t);
 }
 
+uint64_t sampling_seed(const struct options *o)
+{
+    return o->seed_given ? o->sampling.seed : random_seed();
+}
+
 enum status sampling_open(struct sampler **out, const struct setup *s, const struct tokens *prompt,
-                          struct err *e)
+                          uint64_t seed, struct err *e)
 {
     struct sampler_options so = s->c->opt->sampling;
     struct sampler *sampler;
     enum status st;
 
     *out = NULL;
-    if (!s->c->opt->seed_given)
-        so.seed = random_seed();
+    so.seed = seed;
     log_info("seed %llu", (unsigned long long)so.seed);
     st = sampler_new(&sampler, &so, (int32_t)s->model->hp.n_vocab, session_n_ctx(s->session), e);
     if (st)

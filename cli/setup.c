@@ -186,6 +186,8 @@ void setup_session_options(struct setup *s, struct session_options *so)
         .n_ctx = o->n_ctx < 0    ? 0
                  : o->n_ctx == 0 ? SESSION_CTX_ALL
                                  : (uint32_t)o->n_ctx,
+        .n_seqs = (uint32_t)o->n_seqs,
+        .kv_unified = o->kv_unified,
         .n_batch = (uint32_t)o->n_batch,
         .n_ubatch = (uint32_t)o->n_ubatch,
         .n_threads = decode_threads(o),
@@ -256,6 +258,20 @@ enum status setup_finish(struct setup *s, enum status st, struct err *e)
         return err_set(e, ST_DEVICE, "%llu reused steps differ from a fresh graph's",
                        (unsigned long long)stats.check_failures);
     return st;
+}
+
+enum status setup_at_limit(const struct setup *s, struct err *e)
+{
+    uint32_t n_ctx = session_n_ctx(s->session), n_train = s->model->hp.n_ctx_train;
+
+    err_set(e, ST_LIMIT, "stopped at the context limit of %u tokens (%llu of the prompt)", n_ctx,
+            (unsigned long long)s->n_prompt);
+    if (n_train > n_ctx)
+        err_set(e, ST_LIMIT,
+                "stopped at the context limit of %u tokens (%llu of the prompt); the model allows "
+                "-c %u",
+                n_ctx, (unsigned long long)s->n_prompt, n_train);
+    return ST_LIMIT;
 }
 
 /* ---- --stats ---- */

@@ -60,6 +60,8 @@ enum status setup_all(struct setup *s, struct session_options *so, struct err *e
  * wrong, or st. A failed dump is why an evaluation was stopped, so it comes first.
  */
 enum status setup_finish(struct setup *s, enum status st, struct err *e);
+/* ST_LIMIT: an answer has filled the context. */
+enum status setup_at_limit(const struct setup *s, struct err *e);
 /* --stats. What was not reached is left out. */
 void setup_print_stats(struct setup *s);
 

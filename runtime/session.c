@@ -135,10 +135,10 @@ static enum status share_context(struct session_options *o, uint32_t n_train, ui
                        INT32_MAX - KV_PAD);
     n_each = sequences_n_ctx(o->n_ctx, o->n_seqs, o->kv_unified);
     if (n_each != o->n_ctx) {
-        o->n_ctx =
-            n_each * o->n_seqs; /* by less than KV_PAD for each sequence more than asked for */
-        log_note("a context of %u tokens for %u sequences: each holds %u", n_asked, o->n_seqs,
-                 n_each);
+        o->n_ctx = n_each * o->n_seqs;
+        log_line(o->n_ctx == n_asked ? LOG_INFO : LOG_NOTE,
+                 "each of the %u sequences holds %u tokens of a context of %u", o->n_seqs, n_each,
+                 o->n_ctx);
     }
     if (n_table && n_each > n_table)
         return err_set(e, ST_USAGE,
@@ -904,7 +904,7 @@ static enum status check_tokens(const struct session *s, const struct seq_tokens
 {
     struct seq_limits l = {.n_seqs = s->opt.n_seqs,
                            .n_vocab = s->m->hp.n_vocab,
-                           .n_outputs = s->opt.all_outputs ? UINT32_MAX : outputs_max(s)};
+                           .n_outputs = s->opt.all_outputs ? UINT32_MAX : s->opt.n_seqs};
 
     assert(s->opt.embd ? !!t->embd : !!t->ids || !t->n);
     return seq_tokens_check(t, &l, &s->kv, e);

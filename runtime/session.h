@@ -88,7 +88,7 @@ typedef enum status seq_logits_sink(void *ctx, int32_t seq, uint32_t pos, const 
 /*
  * Evaluate tokens of any of the sequences, each behind those before. The sink is called for each token whose
  * logits are wanted, those of one sequence in order; it may be NULL when there are none. Without
- * options.all_outputs there are at most n_seqs of them, or n_ubatch if that is less. Failures are those of
+ * options.all_outputs there are at most n_seqs of them. Failures are those of
  * session_eval, and leave every sequence as it was or, where its windows are gone, empty. ST_USAGE while samplers
  * are in the graph.
  */

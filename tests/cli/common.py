@@ -31,7 +31,7 @@ def check(what, ok, *shown):
 def messages(r):
     """Lines on stderr without warnings and the notes about the embedded model, the context and the cut."""
     return [l for l in r.stderr.decode("utf-8", "replace").splitlines()
-            if not l.startswith(("ggrun: warning: ", "ggrun: no -m given", "ggrun: the context holds ", "ggrun: the prompt of ", "ggrun: -ngl auto: "))]
+            if not l.startswith(("ggrun: warning: ", "ggrun: no -m given", "ggrun: the context holds ", "ggrun: the prompt of ", "ggrun: -ngl auto: ", "ggrun: each of the "))]
 
 
 def check_error(what, r, code, *words):

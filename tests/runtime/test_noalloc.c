@@ -96,6 +96,7 @@ struct fixture {
     struct vocab *vocab;
     struct sampler *sampler;
     bool in_graph;
+    int32_t next[3]; /* tokens that sequences go on with */
     struct text out;
     FILE *sink;
 };
@@ -210,6 +211,76 @@ static void run_steps(const struct sampler_options *so, bool in_graph)
     close_fixture(&f);
 }
 
+/* ---- several sequences ---- */
+
+#define N_SEQS 3
+
+static enum status choose_of(void *ctx, int32_t seq, uint32_t pos, const float *logits, struct err *e)
+{
+    struct fixture *f = ctx;
+
+    (void)pos;
+    return sampler_sample(f->sampler, logits, &f->next[seq], e);
+}
+
+static void step_all(struct fixture *f)
+{
+    static const int32_t seq[N_SEQS] = {0, 1, 2};
+    static const bool out[N_SEQS] = {true, true, true};
+    struct seq_tokens t = {.ids = f->next, .seq = seq, .out = out, .n = N_SEQS};
+    struct err e = {0};
+
+    for (int i = 0; i < N_SEQS; i++)
+        sampler_accept(f->sampler, f->next[i]);
+    assert_int_equal(session_eval_batch(f->session, &t, choose_of, f, &e), ST_OK);
+}
+
+static void run_sequences(bool unified)
+{
+    struct session_options opt = {.n_ctx = 768, .n_seqs = N_SEQS, .kv_unified = unified};
+    struct sampler_options so;
+    struct fixture f;
+    struct err e = {0};
+    int32_t prompt[] = {1, 696, 789, 262, 453};
+    int replayed = 0;
+
+    sampler_defaults(&so);
+    so.seed = 7;
+    open_fixture(&f, &so);
+    session_free(f.session);
+    opt.devs = &f.devs;
+    assert_int_equal(session_new(&f.session, f.model, &opt, &e), ST_OK);
+    assert_int_equal(session_eval(f.session, prompt, 5, WANT_LAST, NULL, NULL, &e), ST_OK);
+    for (int i = 0; i < N_SEQS; i++) {
+        assert_int_equal(session_copy(f.session, 0, i, &e), ST_OK);
+        f.next[i] = 300 + i;
+    }
+    step_all(&f);
+    for (int i = 0; i < 200; i++) {
+        struct session_stats before, after;
+
+        session_stats(f.session, &before);
+        atomic_store(&n_calls, 0);
+        atomic_store(&watching, true);
+        step_all(&f);
+        atomic_store(&watching, false);
+        session_stats(f.session, &after);
+        if (after.graphs_reused > before.graphs_reused) {
+            assert_int_equal(atomic_load(&n_calls), 0);
+            replayed++;
+        }
+    }
+    assert_true(replayed >= 196);
+    close_fixture(&f);
+}
+
+static void test_sequences(void **state)
+{
+    (void)state;
+    run_sequences(false);
+    run_sequences(true);
+}
+
 static void test_greedy(void **state)
 {
     struct sampler_options so;
@@ -277,6 +348,7 @@ int main(void)
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_sampled),
         cmocka_unit_test(test_every_sampler),
+        cmocka_unit_test(test_sequences),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
