@@ -61,7 +61,7 @@ static const struct placement_options places[] = {
 
 static void same_bytes(const char *arch)
 {
-    static const int slots[] = {1, 2, 3, 8};
+    static const int slots[] = {2, 3, 8, 1};
     static const uint32_t ubatch[] = {7, 16, 7, 16};
     float want[2][N_VOCAB], got[2][N_VOCAB];
     struct session_options so;
@@ -76,7 +76,7 @@ static void same_bytes(const char *arch)
     rig_close(&r);
     for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
         ok(rig_open(&r, arch, 4, &(struct sim_options){.n = 2}, &places[p], &err));
-        for (int k = 0; k < 4; k++) {
+        for (size_t k = p; k < p + 2; k++) {
             so = session_of(&r, ubatch[k], slots[k]);
             ok(session_new(&s, r.m, &so, &err));
             logits_of(s, got);
