@@ -337,11 +337,19 @@ static enum status shape_soft_max(struct tensor *t, struct err *e)
     return shape_like_src0(t, e);
 }
 
-/* state [n_state, n_slot] and the number of a slot. */
-static bool are_state(const struct tensor *state, const struct tensor *from, int64_t n_state)
+/* state [n_state, n_slot] and the numbers of slots, one per sequence of the tokens. */
+static bool are_state(const struct tensor *state, const struct tensor *from, int64_t n_state,
+                      int64_t n_tok)
 {
     return state && from && is_f32(state) && state->ne[0] == n_state && state->ne[2] == 1 &&
-           state->ne[3] == 1 && from->type == DT_I32 && tensor_n(from) == 1;
+           state->ne[3] == 1 && from->type == DT_I32 && tensor_n(from) == from->ne[0] &&
+           from->ne[0] >= 1 && n_tok % from->ne[0] == 0;
+}
+
+/* Sequences that a recurrent op has states of. */
+static int64_t n_states(const struct tensor *from)
+{
+    return from ? from->ne[0] : 0;
 }
 
 /* f32 [a, b, c]. */
@@ -353,11 +361,11 @@ static bool is_cube(const struct tensor *t, int64_t a, int64_t b, int64_t c)
 static enum status shape_ssm_conv(struct tensor *t, struct err *e)
 {
     const struct tensor *x = t->src[0], *w = t->src[1];
-    int64_t ne[2] = {x->ne[0], x->ne[1] + w->ne[0] - 1};
+    int64_t ne[2] = {x->ne[0], x->ne[1] + n_states(t->src[3]) * (w->ne[0] - 1)};
 
     if (!is_cube(x, x->ne[0], x->ne[1], 1) || w->ne[0] < 1 || !is_cube(w, w->ne[0], x->ne[0], 1))
         return bad(t, e, "rows [d, n_tok] and f32 weights [n, d]");
-    if (!are_state(t->src[2], t->src[3], (w->ne[0] - 1) * x->ne[0]))
+    if (!are_state(t->src[2], t->src[3], (w->ne[0] - 1) * x->ne[0], x->ne[1]))
         return bad(t, e, "a state of n - 1 rows in each slot");
     return result(t, DT_F32, 2, ne, e);
 }
@@ -366,14 +374,14 @@ static enum status shape_ssm_scan(struct tensor *t, struct err *e)
 {
     const struct tensor *x = t->src[0], *dt = t->src[1], *a = t->src[2], *b = t->src[3];
     int64_t n_head = x->ne[1], n_tok = x->ne[2], n = b ? b->ne[0] : 0, n_group = b ? b->ne[1] : 0;
-    int64_t ne[2] = {x->ne[0] * n_head, n_tok + n};
+    int64_t ne[2] = {x->ne[0] * n_head, n_tok + n_states(t->src[6]) * n};
 
     if (!is_cube(x, x->ne[0], n_head, n_tok) || !is_cube(dt, n_head, n_tok, 1) || !a ||
         !is_cube(a, a->ne[0], n_head, 1) || (a->ne[0] != 1 && a->ne[0] != n) || n_group < 1 ||
         n_head % n_group || !is_cube(b, n, n_group, n_tok) ||
         !is_cube(t->src[4], n, n_group, n_tok))
         return bad(t, e, "x [d, n_head, n_tok], dt [n_head, n_tok], a, b and c to match");
-    if (!are_state(t->src[5], t->src[6], n * ne[0]))
+    if (!are_state(t->src[5], t->src[6], n * ne[0], n_tok))
         return bad(t, e, "a state of as many elements as x has, times n, in each slot");
     return result(t, DT_F32, 2, ne, e);
 }
@@ -382,13 +390,13 @@ static enum status shape_delta_net(struct tensor *t, struct err *e)
 {
     const struct tensor *q = t->src[0], *v = t->src[2];
     int64_t d = q->ne[0], n_k = q->ne[1], n_tok = q->ne[2], n_head = v ? v->ne[1] : 0;
-    int64_t ne[2] = {v ? v->ne[0] * n_head : 0, n_tok + d};
+    int64_t ne[2] = {v ? v->ne[0] * n_head : 0, n_tok + n_states(t->src[6]) * d};
 
     if (!v || n_k < 1 || n_head % n_k || !is_cube(q, d, n_k, n_tok) ||
         !is_cube(t->src[1], d, n_k, n_tok) || !is_cube(v, v->ne[0], n_head, n_tok) ||
         !is_cube(t->src[3], n_head, n_tok, 1) || !is_cube(t->src[4], n_head, n_tok, 1))
         return bad(t, e, "q and k [d, n_head_k, n_tok], v, decay and beta to match");
-    if (!are_state(t->src[5], t->src[6], d * ne[0]))
+    if (!are_state(t->src[5], t->src[6], d * ne[0], n_tok))
         return bad(t, e, "a state of as many elements as v has, times d, in each slot");
     return result(t, DT_F32, 2, ne, e);
 }

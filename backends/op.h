@@ -41,7 +41,8 @@
  *
  * Recurrences, token by token in one order, whatever the cut into micro-batches. The state before the first token is row
  * `from` ([1] i32) of `state` [n_state, n_slot], or zero when that is -1. The result's first n_tok rows are the outputs;
- * the n_state elements behind them are the state after the last token:
+ * the n_state elements behind them are the state after the last token. With from [n_seqs] the tokens are those of as many
+ * sequences, n_tok / n_seqs of each one after the other, and n_seqs states are behind the outputs:
  * SSM_CONV    x [d, n_tok], w [n, d], state [(n - 1) d], from  [d, n_tok + n - 1]: sum over j of w[j, c] x[c, t + j - (n - 1)], where
  *             the state stands for the n - 1 tokens before the first
  * SSM_SCAN    x [d, n_head, n_tok], dt [n_head, n_tok], a [n or 1, n_head], b and c [n, n_group, n_tok], state [n d n_head], from

@@ -17,10 +17,12 @@
 #include "cli/setup.h"
 #include "cli/version.h"
 #include "gguf/base/mem.h"
+#include "runtime/batch.h"
 
 /* One combination. */
 struct test {
     int32_t n_prompt, n_gen, n_depth, n_threads, n_batch, n_ubatch;
+    int32_t n_seqs; /* that generate at once */
 };
 
 struct result {
@@ -55,22 +57,61 @@ static void fill_ids(struct bench *b)
     }
 }
 
+static enum status drop(void *ctx, int32_t seq, uint32_t pos, const float *logits, struct err *e)
+{
+    (void)ctx;
+    (void)seq;
+    (void)pos;
+    (void)logits;
+    (void)e;
+    return ST_OK;
+}
+
+/* The i-th token of each sequence. */
+static enum status step(struct bench *b, const struct test *t, int i, struct err *e)
+{
+    int32_t ids[SEQ_MAX], seq[SEQ_MAX];
+    bool out[SEQ_MAX];
+    struct seq_tokens tokens = {.ids = ids, .seq = seq, .out = out, .n = (uint32_t)t->n_seqs};
+
+    if (t->n_seqs == 1)
+        return session_eval(b->s.session, &b->ids[i], 1, WANT_LAST, NULL, NULL, e);
+    for (int32_t s = 0; s < t->n_seqs; s++) {
+        ids[s] = b->ids[(i + s) % b->n_ids];
+        seq[s] = s;
+        out[s] = true;
+    }
+    return session_eval_batch(b->s.session, &tokens, drop, NULL, e);
+}
+
+/* Empty sequences, or all with n_depth tokens. */
+static enum status prepare(struct bench *b, const struct test *t, struct err *e)
+{
+    struct session *ss = b->s.session;
+    enum status st = ST_OK;
+
+    for (int32_t s = 0; s < t->n_seqs; s++)
+        session_truncate_of(ss, s, 0);
+    if (t->n_depth)
+        st = session_eval(ss, b->ids, (uint32_t)t->n_depth, WANT_NONE, NULL, NULL, e);
+    for (int32_t s = 1; s < t->n_seqs && !st; s++)
+        st = session_copy(ss, 0, s, e);
+    return st;
+}
+
 static enum status one_run(struct bench *b, const struct test *t, double *token_ns, double *ns,
                            struct err *e)
 {
     struct session *ss = b->s.session;
     uint64_t start, last;
-    enum status st = ST_OK;
+    enum status st = prepare(b, t, e);
 
-    session_truncate(ss, 0);
-    if (t->n_depth)
-        st = session_eval(ss, b->ids, (uint32_t)t->n_depth, WANT_NONE, NULL, NULL, e);
     start = last = now_us();
     if (!st && t->n_prompt)
         st = session_eval(ss, b->ids, (uint32_t)t->n_prompt, WANT_LAST, NULL, NULL, e);
     for (int i = 0; !st && i < t->n_gen; i++) {
         uint64_t now;
-        st = session_eval(ss, &b->ids[i], 1, WANT_LAST, NULL, NULL, e);
+        st = step(b, t, i, e);
         now = now_us();
         token_ns[i] = (double)(now - last) * 1000;
         last = now;
@@ -87,7 +128,8 @@ static enum status open_session(struct bench *b, const struct test *t, struct er
     b->s.session = NULL;
     setup_session_options(&b->s, &so);
     so.progress = NULL;
-    so.n_ctx = (uint32_t)t->n_depth + (uint32_t)(t->n_prompt + t->n_gen);
+    so.n_seqs = (uint32_t)t->n_seqs;
+    so.n_ctx = so.n_seqs * (uint32_t)(t->n_depth + t->n_prompt + t->n_gen);
     so.n_threads = t->n_threads;
     so.n_batch = (uint32_t)t->n_batch;
     so.n_ubatch = (uint32_t)t->n_ubatch;
@@ -162,7 +204,7 @@ static double percentile(double *x, int n, double share)
 
 static double tokens_per_second(const struct test *t, double ns)
 {
-    return (t->n_prompt + t->n_gen) * 1e9 / (ns > 0 ? ns : 1);
+    return ((double)t->n_prompt + (double)t->n_gen * t->n_seqs) * 1e9 / (ns > 0 ? ns : 1);
 }
 
 /* ---- rows ---- */
@@ -238,6 +280,7 @@ static cJSON *row_new(const struct bench *b, const struct test *t)
     cJSON_AddNumberToObject(j, "n_prompt", t->n_prompt);
     cJSON_AddNumberToObject(j, "n_gen", t->n_gen);
     cJSON_AddNumberToObject(j, "n_depth", t->n_depth);
+    cJSON_AddNumberToObject(j, "n_seqs", t->n_seqs);
     return j;
 }
 
@@ -305,6 +348,8 @@ static void md_row(struct text *t, const cJSON *j, bool first)
              (int)(num_of(j, "n_prompt") + num_of(j, "n_gen")));
     if (num_of(j, "n_prompt") + num_of(j, "n_gen") <= 0)
         strcpy(test, "-"); /* the model did not load */
+    if (num_of(j, "n_seqs") > 1)
+        snprintf(test + strlen(test), sizeof test - strlen(test), " x%d", (int)num_of(j, "n_seqs"));
     if (depth)
         snprintf(test + strlen(test), sizeof test - strlen(test), " @ d%d", depth);
     if (*str_of(j, "error"))
@@ -334,11 +379,11 @@ static void csv_value(struct text *t, const cJSON *x)
 
 /* The columns of a row that was measured; a failed one has some of them empty. */
 static const char *const csv_columns[] = {
-    "build_version", "cpu_info",   "gpu_info",       "backends",   "model_filename",
-    "model_type",    "model_size", "model_n_params", "n_batch",    "n_ubatch",
-    "n_threads",     "type_k",     "type_v",         "flash_attn", "n_gpu_layers",
-    "use_mmap",      "n_prompt",   "n_gen",          "n_depth",    "test_time",
-    "avg_ns",        "stddev_ns",  "avg_ts",         "stddev_ts",  "error",
+    "build_version", "cpu_info",       "gpu_info",     "backends", "model_filename", "model_type",
+    "model_size",    "model_n_params", "n_batch",      "n_ubatch", "n_threads",      "type_k",
+    "type_v",        "flash_attn",     "n_gpu_layers", "use_mmap", "n_prompt",       "n_gen",
+    "n_depth",       "n_seqs",         "test_time",    "avg_ns",   "stddev_ns",      "avg_ts",
+    "stddev_ts",     "error",
 };
 enum { N_COLUMNS = sizeof csv_columns / sizeof csv_columns[0] };
 
@@ -453,6 +498,12 @@ static int largest(const struct int_list *l)
     return m;
 }
 
+/* Of generation tests. */
+static int32_t sequences(const struct options *o)
+{
+    return o->n_seqs ? o->n_seqs : 1;
+}
+
 /* More than any of the sessions to come. */
 static void largest_session(struct bench *b, struct session_options *so)
 {
@@ -461,6 +512,7 @@ static void largest_session(struct bench *b, struct session_options *so)
     setup_session_options(&b->s, so);
     so->n_ctx = (uint32_t)(largest(&o->bench_depth) + largest(&o->bench_prompt)) +
                 (uint32_t)largest(&o->bench_gen);
+    so->n_ctx *= (uint32_t)sequences(o);
     so->n_batch = (uint32_t)largest(&o->bench_batch);
     so->n_ubatch = (uint32_t)largest(&o->bench_ubatch);
 }
@@ -502,6 +554,7 @@ static enum status run_lengths(struct bench *b, struct test t, struct err *e)
         for (int i = 0; !st && i < l->n; i++) {
             t.n_prompt = kind ? 0 : l->v[i];
             t.n_gen = kind ? l->v[i] : 0;
+            t.n_seqs = kind ? sequences(o) : 1;
             if (l->v[i])
                 st = run_test(b, &t, e);
         }
@@ -515,7 +568,8 @@ static enum status run_model(struct bench *b, const char *path, struct err *e)
     int n_threads = largest(&o->bench_threads);
     struct test t = {.n_threads = o->bench_threads.v[0],
                      .n_batch = o->bench_batch.v[0],
-                     .n_ubatch = o->bench_ubatch.v[0]};
+                     .n_ubatch = o->bench_ubatch.v[0],
+                     .n_seqs = 1};
     enum status st;
 
     if (o->n_threads_batch > n_threads)
@@ -574,9 +628,9 @@ static enum status check_lengths(struct bench *b, struct err *e)
 
     if (!longest)
         return err_set(e, ST_USAGE, "-p and -n are both 0: nothing to measure");
-    if (d + longest > INT32_MAX / 2)
+    if ((d + longest) * sequences(o) > INT32_MAX / 2)
         return err_set(e, ST_USAGE, "%lld tokens in one test are too many",
-                       (long long)(d + longest));
+                       (long long)(d + longest) * sequences(o));
     b->n_ids = (int)(longest > d ? longest : d);
     b->ids = mem_array((size_t)b->n_ids, sizeof *b->ids);
     return b->ids ? ST_OK : err_nomem(e, "tokens", (size_t)b->n_ids * sizeof *b->ids);

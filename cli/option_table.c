@@ -164,9 +164,10 @@ const struct option_row option_rows[] = {
      "when the context is full, drop the older half and go on"},
     {"--keep", KIND_INT, AT(n_keep), -1, N_MAX, "N", RUN, G_CONTEXT,
      "with --context-shift: first tokens of the prompt that are never dropped; -1: all of them [0]"},
-    {"-np --parallel", KIND_INT, AT(n_seqs), 1, 64, "N", RUN | PLAN, G_CONTEXT,
-     "sequences: run gives N answers at once, the first with the seed of -s, the next with one more, ... [1]"},
-    {"-kvu --kv-unified", KIND_FLAG, AT(kv_unified), 0, 0, NULL, RUN | PLAN, G_CONTEXT,
+    {"-np --parallel", KIND_INT, AT(n_seqs), 1, 64, "N", RUN | BENCH | PLAN, G_CONTEXT,
+     "sequences: run gives N answers at once, the first with the seed of -s, the next with one more, ...; "
+     "bench generates N texts at once [1]"},
+    {"-kvu --kv-unified", KIND_FLAG, AT(kv_unified), 0, 0, NULL, RUN | BENCH | PLAN, G_CONTEXT,
      "sequences share all of the context, instead of an equal part each"},
     {"-b --batch-size", KIND_INT, AT(n_batch), 1, N_MAX, "N", RUN | LOGITS | PLAN, G_CONTEXT,
      "tokens between two looks at Ctrl-C and progress [2048]"},

@@ -349,37 +349,47 @@ struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reu
 
 /* ---- recurrent state ---- */
 
-static enum reuse_reason fits_always(const struct tensor *t, const struct reuse_facts *f)
+static enum reuse_reason fits_seqs(const struct tensor *t, const struct reuse_facts *f)
 {
-    (void)t;
-    (void)f;
-    return REUSE_OK;
+    return t->ne[0] == f->n_seqs ? REUSE_OK : REUSE_INPUT;
+}
+
+/* Of the i-th sequence of an equal split. */
+static const struct seq_state *state_of(const struct input_data *d, int64_t i)
+{
+    return &d->state->seq[d->u->seq_id[i * d->u->n_seq_tokens]];
 }
 
 static enum status set_state_from(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    return tensor_set(t, 0, &d->state->from, sizeof d->state->from, e);
+    int32_t from[SEQ_MAX];
+
+    for (int64_t i = 0; i < t->ne[0]; i++)
+        from[i] = state_of(d, i)->from;
+    return tensor_set(t, 0, from, tensor_bytes(t), e);
 }
 
 static enum status set_state_to(struct tensor *t, const struct input_data *d, struct err *e)
 {
-    int64_t to = d->state->to;
+    int64_t to[SEQ_MAX];
 
-    return tensor_set(t, 0, &to, sizeof to, e);
+    for (int64_t i = 0; i < t->ne[0]; i++)
+        to[i] = state_of(d, i)->to;
+    return tensor_set(t, 0, to, tensor_bytes(t), e);
 }
 
-struct tensor *input_state_from(struct inputs *l, struct graph *g)
+struct tensor *input_state_from(struct inputs *l, struct graph *g, const struct reuse_facts *f)
 {
-    static const struct input_ops ops = {"inp_state_from", fits_always, set_state_from};
-    int64_t n = 1;
+    static const struct input_ops ops = {"inp_state_from", fits_seqs, set_state_from};
+    int64_t n = f->n_seqs;
 
     return input_add(l, g, &ops, DT_I32, 1, &n);
 }
 
-struct tensor *input_state_to(struct inputs *l, struct graph *g)
+struct tensor *input_state_to(struct inputs *l, struct graph *g, const struct reuse_facts *f)
 {
-    static const struct input_ops ops = {"inp_state_to", fits_always, set_state_to};
-    int64_t n = 1;
+    static const struct input_ops ops = {"inp_state_to", fits_seqs, set_state_to};
+    int64_t n = f->n_seqs;
 
     return input_add(l, g, &ops, DT_I64, 1, &n);
 }

@@ -66,9 +66,9 @@ struct tensor *input_kv_cells(struct inputs *l, struct graph *g, const struct re
  */
 struct tensor *input_alibi_mask(struct inputs *l, struct graph *g, const struct reuse_facts *f);
 struct tensor *input_out_ids(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_outputs] i32 */
-/* The recurrent state that is read, -1 for none, and the one that is written: see state.h. */
-struct tensor *input_state_from(struct inputs *l, struct graph *g); /* [1] i32 */
-struct tensor *input_state_to(struct inputs *l, struct graph *g);   /* [1] i64 */
+/* The recurrent states that are read, -1 for none, and those that are written, by sequence: see state.h. */
+struct tensor *input_state_from(struct inputs *l, struct graph *g, const struct reuse_facts *f); /* [n_seqs] i32 */
+struct tensor *input_state_to(struct inputs *l, struct graph *g, const struct reuse_facts *f);   /* [n_seqs] i64 */
 /* The same for any ops: t is [ne...] of the type. */
 struct tensor *input_add(struct inputs *l, struct graph *g, const struct input_ops *ops,
                          enum dtype type, int n_dims, const int64_t *ne);

@@ -237,28 +237,6 @@ void kvcache_truncate(struct kvcache *kv, int32_t seq, int32_t pos)
     }
 }
 
-/* Copy n rows of a layer's tensor. */
-static enum status copy_rows(struct tensor *t, uint32_t from, uint32_t to, uint32_t n,
-                             struct err *e)
-{
-    char part[16384];
-    size_t left = (size_t)n * t->nb[1], at = 0;
-    enum status st = ST_OK;
-
-    if (!tensor_n(t))
-        return ST_OK;
-    while (left && !st) {
-        size_t k = left < sizeof part ? left : sizeof part;
-
-        st = tensor_get(t, (size_t)from * t->nb[1] + at, part, k, e);
-        if (!st)
-            st = tensor_set(t, (size_t)to * t->nb[1] + at, part, k, e);
-        at += k;
-        left -= k;
-    }
-    return st;
-}
-
 /* What the cells say, with the sequence changed. */
 static void copy_cells(struct kv_cell *to, const struct kv_cell *from, uint32_t n, int32_t seq)
 {
@@ -277,7 +255,7 @@ static enum status copy_stream(struct kvcache *kv, int32_t from, int32_t to, str
         uint32_t n_cells = (uint32_t)t->ne[1] / kv->n_streams;
         uint32_t n = a->n_used < n_cells ? a->n_used : n_cells;
 
-        st = copy_rows(t, (uint32_t)from * n_cells, (uint32_t)to * n_cells, n, e);
+        st = store_copy_rows(t, (uint32_t)from * n_cells, (uint32_t)to * n_cells, n, e);
     }
     if (st)
         return st;

@@ -9,16 +9,10 @@ uint32_t sequences_n_ctx(uint32_t n_ctx, uint32_t n_seqs, bool unified)
     return (n_ctx / n_seqs + KV_PAD - 1) / KV_PAD * KV_PAD;
 }
 
-enum status sequences_check(const struct hparams *hp, uint32_t n_seqs, struct err *e)
+enum status sequences_check(uint32_t n_seqs, struct err *e)
 {
     if (n_seqs > SEQ_MAX)
         return err_set(e, ST_USAGE, "-np %u is more than the most sequences, %d", n_seqs, SEQ_MAX);
-    for (uint32_t il = 0; il < hp->n_layer && n_seqs > 1; il++) {
-        if (hp->layer[il].recurrent)
-            return err_set(e, ST_UNSUPPORTED,
-                           "-np %u: a model with recurrent layers has one state, for one sequence",
-                           n_seqs);
-    }
     return ST_OK;
 }
 

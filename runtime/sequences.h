@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "gguf/base/status.h"
-#include "runtime/hparams.h"
 
 struct kvcache;
 
@@ -30,8 +29,8 @@ struct seq_tokens {
  */
 uint32_t sequences_n_ctx(uint32_t n_ctx, uint32_t n_seqs, bool unified);
 
-/* Can the model have them? ST_USAGE for the number, ST_UNSUPPORTED names what the model has. */
-enum status sequences_check(const struct hparams *hp, uint32_t n_seqs, struct err *e);
+/* ST_USAGE: more than there may be. */
+enum status sequences_check(uint32_t n_seqs, struct err *e);
 
 struct seq_limits {
     uint32_t n_seqs, n_vocab;

@@ -170,7 +170,7 @@ static enum status settle_context(struct session_options *o, const struct model 
 /* Defaults and limits; what the user wrote and cannot be is refused, what does no harm is cut. */
 static enum status settle_options(struct session_options *o, const struct model *m, struct err *e)
 {
-    enum status st = sequences_check(&m->hp, o->n_seqs, e);
+    enum status st = sequences_check(o->n_seqs, e);
 
     if (!o->n_seqs)
         o->n_seqs = 1;
@@ -272,10 +272,16 @@ static struct reuse_facts facts_of(const struct session *s, uint32_t n_tokens, u
     return f;
 }
 
+/* Sequences that a graph has to tell apart: they have cells or states of their own. 1: none. */
+static uint32_t seqs_apart(const struct session *s)
+{
+    return s->kv.n_streams > 1 || s->state.n_bytes ? s->opt.n_seqs : 1;
+}
+
 /* Tokens of the largest graph: a multiple of the number of sequences that it is for. */
 static uint32_t n_reserve(const struct session *s)
 {
-    uint32_t n = s->kv.n_streams;
+    uint32_t n = seqs_apart(s);
 
     return (s->opt.n_ubatch + n - 1) / n * n;
 }
@@ -283,8 +289,7 @@ static uint32_t n_reserve(const struct session *s)
 /* A graph counts what it would need even when its pool is too small: build once to know the size. */
 static enum status size_graphs(struct session *s, struct err *e)
 {
-    struct reuse_facts f =
-        facts_of(s, n_reserve(s), s->kv.n_streams, outputs_max(s), s->kv.n_cells);
+    struct reuse_facts f = facts_of(s, n_reserve(s), seqs_apart(s), outputs_max(s), s->kv.n_cells);
     int n_others = s->m->n_weights + s->m->n_row_parts + 4 * (int)s->kv.n_layer;
     struct ready trial = {.plan = NULL};
     enum status st = graph_init(&trial.g, 1, e);
@@ -320,7 +325,7 @@ static enum status reserve_sequences(struct session *s, struct ready *r, struct 
 
     for (uint32_t n = outputs_max(s) < s->opt.n_seqs ? outputs_max(s) : s->opt.n_seqs; n && !st;
          n--) {
-        uint32_t n_seqs = s->kv.n_streams > 1 ? n : 1;
+        uint32_t n_seqs = seqs_apart(s) > 1 ? n : 1;
 
         st = reserve_shape(s, r, n_ub / n * n, n_seqs, outputs_max(s), n_kv, e);
         if (!st)
@@ -340,13 +345,12 @@ static enum status reserve(struct session *s, struct err *e)
 {
     static const uint32_t small[] = {1, 2, 4};    /* tokens */
     static const uint32_t short_kv[] = {1, 2, 3}; /* times KV_PAD */
-    const uint32_t n_ub = n_reserve(s), n_seqs = s->kv.n_streams, n_kv = s->kv.n_cells;
+    const uint32_t n_ub = n_reserve(s), n_seqs = seqs_apart(s), n_kv = s->kv.n_cells;
     struct ready trial = {.plan = NULL}; /* graphs that are in use stay as they are */
     enum status st = graph_init(&trial.g, s->graph_cap, e);
 
     if (!st)
-        st = reserve_shape(s, &trial, n_ub, n_seqs, outputs_max(s), n_kv,
-                           e); /* the end of a prompt */
+        st = reserve_shape(s, &trial, n_ub, n_seqs, outputs_max(s), n_kv, e); /* a prompt's end */
     if (!st)
         st = reserve_shape(s, &trial, n_ub, n_seqs, 0, n_kv, e); /* before its end */
     if (!st && s->opt.n_seqs > 1)
@@ -425,7 +429,7 @@ static enum status alloc_memory(struct session *s, struct err *e)
         dev[il] = placement_kv(s->m->placement, il);
     st = kvcache_init(&s->kv, &s->m->hp, &kvo, e);
     if (!st)
-        st = state_init(&s->state, &s->m->hp, dev, o->exec.dry, e);
+        st = state_init(&s->state, &s->m->hp, dev, o->n_seqs, o->exec.dry, e);
     mem_free(dev);
     return st;
 }
@@ -850,14 +854,14 @@ static enum status eval_batch(struct session *s, struct batch *b, const struct s
         if (!batch_next(b, &s->u, room < s->opt.n_ubatch ? room : s->opt.n_ubatch))
             return ST_OK;
         st = kvcache_place(&s->kv, &s->u, e);
-        state_step(&s->state);
+        state_step(&s->state, &s->u);
         if (!st)
             st = eval_ubatch(s, n_kv_of(s, b), &r, e);
         if (!st)
             st = hand_out(s, r, sink, e);
         if (st)
             return st;
-        state_advance(&s->state);
+        state_advance(&s->state, &s->u);
         if (s->opt.progress)
             s->opt.progress(s->opt.progress_ctx, b->done, b->n);
     }
@@ -939,7 +943,7 @@ enum status session_eval_batch(struct session *s, const struct seq_tokens *t, se
     if (graph_sampling_on(&s->sampling))
         return err_set(e, ST_USAGE, "samplers in the graph are for one sequence");
     if (s->opt.n_seqs > 1)
-        b.split = s->opt.kv_unified ? SPLIT_SIMPLE : SPLIT_EQUAL;
+        b.split = seqs_apart(s) > 1 ? SPLIT_EQUAL : SPLIT_SIMPLE;
     return eval(s, &b, &sink, e);
 }
 
@@ -951,6 +955,10 @@ enum status session_copy(struct session *s, int32_t from, int32_t to, struct err
     if (from == to)
         return ST_OK;
     st = kvcache_copy(&s->kv, from, to, e);
+    if (!st)
+        st = state_copy(&s->state, from, to, e);
+    if (st)
+        session_truncate_of(s, to, 0);
     s->n_past[to] = st ? 0 : s->n_past[from];
     return st;
 }
@@ -997,7 +1005,7 @@ void session_truncate_of(struct session *s, int32_t seq, uint32_t n)
 {
     assert(session_can_truncate_of(s, seq, n));
     if (n == 0)
-        state_reset(&s->state);
+        state_reset(&s->state, seq);
     kvcache_truncate(&s->kv, seq, (int32_t)n);
     s->n_past[seq] = n;
 }

@@ -6,8 +6,9 @@ static bool set_shapes(struct state *s, const struct hparams *hp)
 {
     for (uint32_t il = 0; il < s->n_layer; il++) {
         bool has = hp->layer[il].recurrent;
-        int64_t conv[2] = {has ? hparams_n_conv_state(hp) : 0, STATE_SLOTS};
-        int64_t ssm[2] = {has ? hparams_n_ssm_state(hp) : 0, STATE_SLOTS};
+        int64_t n_rows = (int64_t)STATE_SLOTS * s->n_seqs;
+        int64_t conv[2] = {has ? hparams_n_conv_state(hp) : 0, n_rows};
+        int64_t ssm[2] = {has ? hparams_n_ssm_state(hp) : 0, n_rows};
 
         if (!tensor_set_shape(&s->conv[il], DT_F32, 2, conv) ||
             !tensor_set_shape(&s->ssm[il], DT_F32, 2, ssm))
@@ -35,11 +36,14 @@ static enum status bind(struct state *s, const struct device *const *layer_dev, 
 }
 
 enum status state_init(struct state *s, const struct hparams *hp,
-                       const struct device *const *layer_dev, bool dry, struct err *e)
+                       const struct device *const *layer_dev, uint32_t n_seqs, bool dry,
+                       struct err *e)
 {
     enum status st = ST_OK;
 
-    *s = (struct state){.n_layer = hp->n_layer, .kept = -1, .from = -1, .to = 0};
+    *s = (struct state){.n_layer = hp->n_layer, .n_seqs = n_seqs};
+    for (uint32_t i = 0; i < n_seqs; i++)
+        state_reset(s, (int32_t)i);
     store_init(&s->store, USAGE_ANY);
     s->conv = mem_array(s->n_layer, sizeof *s->conv);
     s->ssm = mem_array(s->n_layer, sizeof *s->ssm);
@@ -64,27 +68,49 @@ void state_release(struct state *s)
 
 void state_begin(struct state *s)
 {
-    s->from = s->kept;
+    for (uint32_t i = 0; i < s->n_seqs; i++)
+        s->seq[i].from = s->seq[i].kept;
 }
 
-void state_step(struct state *s)
+void state_step(struct state *s, const struct ubatch *u)
 {
-    s->to = 0;
-    while (s->to == s->kept || s->to == s->from)
-        s->to++;
+    for (int32_t i = 0; i < u->n_seqs_unq; i++) {
+        struct seq_state *q = &s->seq[u->seq_id_unq[i]];
+
+        q->to = u->seq_id_unq[i] * STATE_SLOTS;
+        while (q->to == q->kept || q->to == q->from)
+            q->to++;
+    }
 }
 
-void state_advance(struct state *s)
+void state_advance(struct state *s, const struct ubatch *u)
 {
-    s->from = s->to;
+    for (int32_t i = 0; i < u->n_seqs_unq; i++)
+        s->seq[u->seq_id_unq[i]].from = s->seq[u->seq_id_unq[i]].to;
 }
 
 void state_keep(struct state *s)
 {
-    s->kept = s->from;
+    for (uint32_t i = 0; i < s->n_seqs; i++)
+        s->seq[i].kept = s->seq[i].from;
 }
 
-void state_reset(struct state *s)
+void state_reset(struct state *s, int32_t seq)
 {
-    s->kept = s->from = -1;
+    s->seq[seq].kept = s->seq[seq].from = -1;
+    s->seq[seq].to = seq * STATE_SLOTS;
+}
+
+enum status state_copy(struct state *s, int32_t from, int32_t to, struct err *e)
+{
+    int32_t kept = s->seq[from].kept;
+    enum status st = ST_OK;
+
+    state_reset(s, to);
+    for (uint32_t i = 0; i < 2 * s->n_layer && kept >= 0 && !st; i++)
+        st = store_copy_rows(i % 2 ? &s->ssm[i / 2] : &s->conv[i / 2], (uint32_t)kept,
+                             (uint32_t)s->seq[to].to, 1, e);
+    if (!st && kept >= 0)
+        s->seq[to].kept = s->seq[to].to;
+    return st;
 }

@@ -159,3 +159,23 @@ enum status store_bind(struct store *s, bool dry, const char *what, const char *
     }
     return st;
 }
+
+enum status store_copy_rows(struct tensor *t, uint32_t from, uint32_t to, uint32_t n, struct err *e)
+{
+    char part[16384];
+    size_t left = (size_t)n * t->nb[1], at = 0;
+    enum status st = ST_OK;
+
+    if (!tensor_n(t))
+        return ST_OK;
+    while (left && !st) {
+        size_t k = left < sizeof part ? left : sizeof part;
+
+        st = tensor_get(t, (size_t)from * t->nb[1] + at, part, k, e);
+        if (!st)
+            st = tensor_set(t, (size_t)to * t->nb[1] + at, part, k, e);
+        at += k;
+        left -= k;
+    }
+    return st;
+}

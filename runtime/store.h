@@ -53,6 +53,9 @@ enum status store_add(struct store *s, const struct device *dev, const struct bu
  */
 enum status store_bind(struct store *s, bool dry, const char *what, const char *hint, struct err *e);
 
+/* Copy rows from .. from + n - 1 of a bound tensor over those from `to` on, which are others: through the host. */
+enum status store_copy_rows(struct tensor *t, uint32_t from, uint32_t to, uint32_t n, struct err *e);
+
 /* Bytes of all parts; of those of a device. SIZE_MAX when the sum overflows. */
 size_t store_bytes(const struct store *s);
 size_t store_bytes_on(const struct store *s, const struct device *dev);

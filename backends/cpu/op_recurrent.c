@@ -11,19 +11,25 @@
 
 #define LANES 8
 
-static const float *state_row(const struct tensor *state, int32_t from)
-{
-    return from < 0 ? NULL : row_of(state, from, 0, 0);
-}
+/* The tokens of one sequence, tok .. tok + n_tok - 1. */
+struct part {
+    int64_t seq, tok, n_tok;
+    const float *slot; /* their state; NULL: zeros */
+};
 
-/* The slot that `from` names; fails the job when there is none. */
-static bool get_from(const struct cpu_task *k, const struct tensor *t, const struct tensor *state,
-                     const struct tensor *from, int32_t *out)
+/* That of sequence seq; fails the job when there is no such state. */
+static bool get_part(const struct cpu_task *k, const struct tensor *t, int64_t n_tok, int64_t seq,
+                     const struct tensor *state, const struct tensor *from, struct part *out)
 {
-    *out = *(const int32_t *)from->data;
-    if (*out >= -1 && *out < state->ne[1])
+    int32_t id = ((const int32_t *)from->data)[seq];
+
+    out->seq = seq;
+    out->n_tok = n_tok / from->ne[0];
+    out->tok = seq * out->n_tok;
+    out->slot = id < 0 ? NULL : row_of(state, id, 0, 0);
+    if (id >= -1 && id < state->ne[1])
         return true;
-    task_fail(k, t, "state %d of '%s' does not exist, there are %lld", (int)*out, state->name,
+    task_fail(k, t, "state %d of '%s' does not exist, there are %lld", (int)id, state->name,
               (long long)state->ne[1]);
     return false;
 }
@@ -62,52 +68,53 @@ static size_t conv_scratch(const struct cpu_isa *isa, const struct tensor *t)
 }
 
 /* Channels c.. of row i of what is convolved: the state's n_prev rows, then those of x. */
-static const float *conv_in(const struct tensor *x, const float *slot, int64_t n_prev, int64_t i,
+static const float *conv_in(const struct tensor *x, const struct part *p, int64_t n_prev, int64_t i,
                             int64_t c)
 {
     static const float zeros[COLS];
 
     if (i >= n_prev)
-        return (const float *)row_of(x, i - n_prev, 0, 0) + c;
-    return slot ? slot + i * x->ne[0] + c : zeros;
+        return (const float *)row_of(x, p->tok + i - n_prev, 0, 0) + c;
+    return p->slot ? p->slot + i * x->ne[0] + c : zeros;
 }
 
-static void conv_cols(const struct tensor *t, const float *slot, float *wt, int64_t c, int64_t m)
+static void conv_cols(const struct tensor *t, const struct part *p, float *wt, int64_t c, int64_t m)
 {
     const struct tensor *x = t->src[0], *w = t->src[1];
-    int64_t n_tok = x->ne[1], n = w->ne[0];
+    int64_t n = w->ne[0], at = x->ne[1] + p->seq * (n - 1);
 
     memset(wt, 0, (size_t)(n * COLS) * sizeof *wt);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             wt[j * COLS + i] = ((const float *)row_of(w, c + i, 0, 0))[j];
-    for (int64_t tok = 0; tok < n_tok; tok++) {
+    for (int64_t tok = 0; tok < p->n_tok; tok++) {
         float sum[COLS] = {0};
 
         for (int64_t j = 0; j < n; j++) {
-            const float *in = conv_in(x, slot, n - 1, tok + j, c);
+            const float *in = conv_in(x, p, n - 1, tok + j, c);
 
             for (int64_t i = 0; i < m; i++)
                 sum[i] += wt[j * COLS + i] * in[i];
         }
-        memcpy((float *)row_of(t, tok, 0, 0) + c, sum, (size_t)m * sizeof *sum);
+        memcpy((float *)row_of(t, p->tok + tok, 0, 0) + c, sum, (size_t)m * sizeof *sum);
     }
     for (int64_t j = 0; j < n - 1; j++)
-        memcpy((float *)row_of(t, n_tok + j, 0, 0) + c, conv_in(x, slot, n - 1, n_tok + j, c),
+        memcpy((float *)row_of(t, at + j, 0, 0) + c, conv_in(x, p, n - 1, p->n_tok + j, c),
                (size_t)m * sizeof(float));
 }
 
 static void conv_run(const struct cpu_task *k, const struct tensor *t)
 {
     int64_t from, to, d = t->ne[0];
-    int32_t id;
+    struct part p;
 
-    if (!get_from(k, t, t->src[2], t->src[3], &id))
-        return;
     task_range(k, (d + COLS - 1) / COLS, &from, &to);
-    for (int64_t i = from; i < to; i++)
-        conv_cols(t, state_row(t->src[2], id), k->scratch, i * COLS,
-                  d - i * COLS < COLS ? d - i * COLS : COLS);
+    for (int64_t seq = 0; seq < t->src[3]->ne[0]; seq++) {
+        if (!get_part(k, t, t->src[0]->ne[1], seq, t->src[2], t->src[3], &p))
+            return;
+        for (int64_t i = from; i < to; i++)
+            conv_cols(t, &p, k->scratch, i * COLS, d - i * COLS < COLS ? d - i * COLS : COLS);
+    }
 }
 
 const struct cpu_op cpu_op_ssm_conv = {
@@ -163,15 +170,15 @@ static void decays(const struct cpu_kernels *f, const struct tensor *a, int64_t 
         decay[i] = decay[0];
 }
 
-static void scan_head(const struct cpu_task *k, const struct tensor *t, const float *slot,
+static void scan_head(const struct cpu_task *k, const struct tensor *t, const struct part *p,
                       int64_t h)
 {
     const struct tensor *x = t->src[0], *b = t->src[3], *c = t->src[4];
-    int64_t d = x->ne[0], n_tok = x->ne[2], n = b->ne[0], group = h / (x->ne[1] / b->ne[1]);
-    float *s = (float *)row_of(t, n_tok, 0, 0) + h * d * n;
+    int64_t d = x->ne[0], n = b->ne[0], group = h / (x->ne[1] / b->ne[1]);
+    float *s = (float *)row_of(t, x->ne[2] + p->seq * n, 0, 0) + h * d * n;
 
-    load_state(s, slot, h * d * n, d * n);
-    for (int64_t tok = 0; tok < n_tok; tok++) {
+    load_state(s, p->slot, h * d * n, d * n);
+    for (int64_t tok = p->tok; tok < p->tok + p->n_tok; tok++) {
         float dt = ((const float *)row_of(t->src[1], tok, 0, 0))[h];
         const float *in = row_of(x, h, tok, 0);
         float *y = (float *)row_of(t, tok, 0, 0) + h * d;
@@ -186,13 +193,15 @@ static void scan_head(const struct cpu_task *k, const struct tensor *t, const fl
 static void scan_run(const struct cpu_task *k, const struct tensor *t)
 {
     int64_t from, to;
-    int32_t id;
+    struct part p;
 
-    if (!get_from(k, t, t->src[5], t->src[6], &id))
-        return;
     task_range(k, t->src[0]->ne[1], &from, &to);
-    for (int64_t h = from; h < to; h++)
-        scan_head(k, t, state_row(t->src[5], id), h);
+    for (int64_t seq = 0; seq < t->src[6]->ne[0]; seq++) {
+        if (!get_part(k, t, t->src[0]->ne[2], seq, t->src[5], t->src[6], &p))
+            return;
+        for (int64_t h = from; h < to; h++)
+            scan_head(k, t, &p, h);
+    }
 }
 
 const struct cpu_op cpu_op_ssm_scan = {.supports = scan_supports,
@@ -246,24 +255,25 @@ static float learn(float *s, float in, const float *k, const float *q, int64_t n
     return add_lanes(part, tail);
 }
 
-static void delta_head(const struct cpu_task *task, const struct tensor *t, const float *slot,
+static void delta_head(const struct cpu_task *task, const struct tensor *t, const struct part *p,
                        int64_t h)
 {
     const struct tensor *q = t->src[0], *k = t->src[1], *v = t->src[2], *beta = t->src[4];
-    int64_t d = q->ne[0], d_v = v->ne[0], n_tok = q->ne[2], hk;
-    float *s = (float *)row_of(t, n_tok, 0, 0) + h * d_v * d, *decay = task->scratch;
-    struct param_delta_net p;
+    int64_t d = q->ne[0], d_v = v->ne[0], hk;
+    float *s = (float *)row_of(t, q->ne[2] + p->seq * d, 0, 0) + h * d_v * d;
+    float *decay = task->scratch;
+    struct param_delta_net how;
 
-    op_param_get(t, &p);
-    hk = p.tiled ? h % q->ne[1] : h / (v->ne[1] / q->ne[1]);
-    load_state(s, slot, h * d_v * d, d_v * d);
-    for (int64_t tok = 0; tok < n_tok; tok++)
-        decay[tok] = ((const float *)row_of(t->src[3], tok, 0, 0))[h];
-    task->isa->kernels->exp(decay, decay, n_tok);
+    op_param_get(t, &how);
+    hk = how.tiled ? h % q->ne[1] : h / (v->ne[1] / q->ne[1]);
+    load_state(s, p->slot, h * d_v * d, d_v * d);
+    for (int64_t i = 0; i < p->n_tok; i++)
+        decay[i] = ((const float *)row_of(t->src[3], p->tok + i, 0, 0))[h];
+    task->isa->kernels->exp(decay, decay, p->n_tok);
     for (int64_t i = 0; i < d_v; i++, s += d)
-        for (int64_t tok = 0; tok < n_tok; tok++) {
+        for (int64_t tok = p->tok; tok < p->tok + p->n_tok; tok++) {
             const float *key = row_of(k, hk, tok, 0);
-            float known = fade(s, decay[tok], key, d);
+            float known = fade(s, decay[tok - p->tok], key, d);
             float in = (((const float *)row_of(v, h, tok, 0))[i] - known) *
                        ((const float *)row_of(beta, tok, 0, 0))[h];
 
@@ -275,13 +285,15 @@ static void delta_head(const struct cpu_task *task, const struct tensor *t, cons
 static void delta_run(const struct cpu_task *k, const struct tensor *t)
 {
     int64_t from, to;
-    int32_t id;
+    struct part p;
 
-    if (!get_from(k, t, t->src[5], t->src[6], &id))
-        return;
     task_range(k, t->src[2]->ne[1], &from, &to);
-    for (int64_t h = from; h < to; h++)
-        delta_head(k, t, state_row(t->src[5], id), h);
+    for (int64_t seq = 0; seq < t->src[6]->ne[0]; seq++) {
+        if (!get_part(k, t, t->src[0]->ne[2], seq, t->src[5], t->src[6], &p))
+            return;
+        for (int64_t h = from; h < to; h++)
+            delta_head(k, t, &p, h);
+    }
 }
 
 const struct cpu_op cpu_op_delta_net = {.supports = scan_supports,

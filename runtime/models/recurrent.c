@@ -36,15 +36,15 @@ static struct tensor *rows(struct build *b, struct tensor *x, int64_t n)
     return op_reshape(b->g, x, 2, ne);
 }
 
-/* The outputs in what a recurrent op gives, [width, n_tok]; the state behind them goes into `cache`. */
+/* The outputs in what a recurrent op gives, [width, n_tok]; the states behind them go into `cache`. */
 static struct tensor *stored(struct build *b, struct tensor *all, struct tensor *cache,
                              int64_t width)
 {
-    int64_t ne[2] = {cache->ne[0], 1};
-    size_t nb = cache->nb[1], at = (size_t)(width * b->f->n_tokens) * sizeof(float);
+    int64_t ne[2] = {cache->ne[0], b->f->n_seqs};
+    size_t nb = (size_t)ne[0] * sizeof(float), at = (size_t)(width * b->f->n_tokens) * sizeof(float);
     struct tensor *state = op_view(b->g, all, 2, ne, &nb, at);
 
-    state = op_set_rows(b->g, cache, state, input_state_to(b->in, b->g));
+    state = op_set_rows(b->g, cache, state, input_state_to(b->in, b->g, b->f));
     graph_expand(b->g, named(state, "%s_new", cache->name));
     return columns(b, all, 0, width);
 }
@@ -55,7 +55,7 @@ static struct tensor *convolved(struct build *b, const struct block_recurrent *w
 {
     struct tensor *cache = &b->state->conv[il];
 
-    x = op_ssm_conv(b->g, x, w->conv, cache, input_state_from(b->in, b->g));
+    x = op_ssm_conv(b->g, x, w->conv, cache, input_state_from(b->in, b->g, b->f));
     x = stored(b, named(x, "conv_all-%u", il), cache, b->m->hp.ssm.n_conv);
     if (w->conv_b)
         x = op_add(b->g, x, w->conv_b);
@@ -71,7 +71,7 @@ static struct tensor *silu(struct build *b, struct tensor *x)
 static struct tensor *scanned(struct build *b, struct ssm_scan *s, uint32_t il)
 {
     s->state = &b->state->ssm[il];
-    s->from = input_state_from(b->in, b->g);
+    s->from = input_state_from(b->in, b->g, b->f);
     return stored(b, named(op_ssm_scan(b->g, s), "scan_all-%u", il), s->state,
                   b->m->hp.ssm.n_inner);
 }
@@ -176,7 +176,7 @@ static struct tensor *delta(struct build *b, const struct block_recurrent *w, st
     struct tensor *gate = named(block_product(b, w->gate, x), "delta_gate-%u", il), *y;
     struct delta_net d = {.tiled = s->kind == SSM_DELTA_TILED,
                           .state = &b->state->ssm[il],
-                          .from = input_state_from(b->in, b->g)};
+                          .from = input_state_from(b->in, b->g, b->f)};
 
     rates(b, w, x, &d);
     named(d.beta, "delta_beta-%u", il);

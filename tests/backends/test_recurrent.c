@@ -14,7 +14,7 @@
 #include "tests/backends/fixture.h"
 #include "tests/backends/ref.h"
 
-#define EPS 0x1p-24
+#define EPS    0x1p-24
 #define N_SLOT 3
 
 static struct device *dev;
@@ -128,12 +128,47 @@ static void add_state(struct recurrence *r, int64_t n_state, int32_t from)
     r->src[r->n_src++] = id;
 }
 
+/* Halves of the tokens as two sequences, each with a state of its own: the bits of two ops. */
+static void check_sequences(struct recurrence r)
+{
+    struct tensor *ids = fx_tensor(DT_I32, 2, 1, 1, 1, 0), *both;
+    int64_t n = r.n_tok / 2, width;
+
+    if (!n)
+        return;
+    r = cut(&r, 0, 2 * n);
+    ((int32_t *)ids->data)[0] = 2;
+    ((int32_t *)ids->data)[1] = -1;
+    r.src[r.n_src - 1] = ids;
+    both = node(&r);
+    fx_poison(both);
+    fx_run(dev, both, 3);
+    width = both->ne[0];
+    for (int seq = 0; seq < 2; seq++) {
+        struct recurrence half = cut(&r, seq * n, n);
+        struct tensor *id = fx_tensor(DT_I32, 1, 1, 1, 1, 0), *one;
+
+        *(int32_t *)id->data = ((int32_t *)ids->data)[seq];
+        half.src[half.n_src - 1] = id;
+        one = node(&half);
+        fx_run(dev, one, 1);
+        assert_memory_equal(one->data, (float *)both->data + seq * n * width,
+                            (size_t)(n * width) * sizeof(float));
+        assert_memory_equal((float *)one->data + n * width,
+                            (float *)both->data + 2 * n * width + seq * r.n_state,
+                            (size_t)r.n_state * sizeof(float));
+    }
+    ((int32_t *)ids->data)[1] = N_SLOT;
+    assert_int_not_equal(fx_try(dev, both, 2, NULL), ST_OK);
+}
+
 static void run(struct recurrence *r, double bound)
 {
     struct tensor *t = node(r);
 
     check(t, bound);
     check_cuts(*r, t);
+    check_sequences(*r);
     fx_end();
 }
 
@@ -258,10 +293,10 @@ static void test_bad_slot(void **state)
     if (!dev)
         skip();
     for (int i = 0; i < 4; i++) {
-        struct recurrence r = {.op = OP_SSM_CONV,
-                               .src = {fx_tensor(DT_F32, 8, 2, 1, 1, 0),
-                                       fx_tensor(DT_F32, 4, 8, 1, 1, 0)},
-                               .n_src = 2};
+        struct recurrence r = {
+            .op = OP_SSM_CONV,
+            .src = {fx_tensor(DT_F32, 8, 2, 1, 1, 0), fx_tensor(DT_F32, 4, 8, 1, 1, 0)},
+            .n_src = 2};
         struct err e = {0};
 
         add_state(&r, 24, bad[i]);

@@ -74,6 +74,16 @@ for args in (["-np", "4"], ["-np", "4", "-kvu"]):
     for key, name in (("kv_bytes", "kv_bytes"), ("compute_bytes", "cpu_compute_allocated_bytes")):
         check(f"plan {args}: {key}", cpu[key] and stat(r, name) == cpu[key], cpu, r.stderr)
 
+# ---- bench ----
+for args in ([], ["-kvu"]):
+    r = run("bench", "-p", "8", "-n", "16", "-d", "0,5", "-r", "2", "-np", "3", "-o", "json", *args)
+    rows = json.loads(r.stdout)
+    check(f"bench {args}", r.returncode == 0 and [(x["n_prompt"], x["n_gen"], x["n_seqs"]) for x in rows] == [(8, 0, 1), (0, 16, 3)] * 2, r)
+    for x in rows:
+        for ns, ts in zip(x["samples_ns"], x["samples_ts"]):
+            check("tokens per second of all", abs(ts * ns / 1e9 - (8 if x["n_prompt"] else 48)) < 1e-6, x)
+check("the table says so", b" tg4 x2 " in run("bench", "-p", "0", "-n", "4", "-r", "1", "-np", "2").stdout)
+
 # ---- embeddings ----
 def row(name, i):
     """A row of a Q8_0 tensor of the embedded model as float32: blocks of a scale (f16) and 32 numbers."""

@@ -22,7 +22,7 @@ enum status model_graph_init(struct model_graph *mg, const struct model *m, uint
         dev[il] = placement_kv(m->placement, il);
     st = kvcache_init(&mg->kv, &m->hp, &kvo, e);
     if (!st)
-        st = state_init(&mg->state, &m->hp, dev, true, e);
+        st = state_init(&mg->state, &m->hp, dev, 1, true, e);
     if (!st)
         st = graph_init(&mg->g, N_TENSORS, e);
     if (st)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "gguf/base/mem.h"
-#include "runtime/kvcache.h"
+#include "runtime/arch.h"
 #include "tests/runtime/tiny_model.h"
 
 #define N_VOCAB 128
@@ -198,7 +198,7 @@ static void load(struct tiny *t, const char *arch, bool windows)
     o.n_ctx = 4096;
     o.seed = 11;
     ok(tiny_load(t, &o, &err));
-    if (!windows)
+    if (!windows || t->m->hp.layer[0].recurrent || t->m->hp.layer[1].recurrent)
         return;
     t->m->hp.n_window = 40;
     t->m->hp.rope_base_window = t->m->hp.rope_base;
@@ -214,6 +214,9 @@ static struct session_options options(const struct tiny *t, uint32_t n_each)
     o.check_reuse = true;
     return o;
 }
+
+/* Recurrences, alone, beside attention and in other layers. */
+static const char *const recurrent[] = {"mamba", "falcon-h1", "nemotron_h", "lfm2", "qwen3next"};
 
 /* Kinds of attention: grouped, ALiBi, a table of positions, latent, sinks, scaled queries, normed heads. */
 static const char *const archs[] = {"llama",     "mpt",      "bloom",   "gpt2",
@@ -238,6 +241,47 @@ static void test_streams(void **state)
             snprintf(what, sizeof what, "%s, way %d", archs[i], how);
             check(what, &t, o, n, 0);
         }
+        tiny_release(&t);
+    }
+}
+
+/* States of their own; with attention in one cache they have them too. */
+static void test_states(void **state)
+{
+    static const uint32_t n[N_SEQS] = {150, 70, 9};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof recurrent / sizeof recurrent[0]; i++) {
+        struct tiny t;
+
+        load(&t, recurrent[i], false);
+        for (int unified = 0; unified < 2; unified++) {
+            struct session_options o = options(&t, 256);
+
+            o.kv_unified = unified;
+            check(recurrent[i], &t, o, n, unified ? 1e-10 : 0);
+        }
+        tiny_release(&t);
+    }
+}
+
+/* Every architecture, with what its file needs. */
+static void test_all_archs(void **state)
+{
+    static const uint32_t n[N_SEQS] = {30, 17, 5};
+
+    (void)state;
+    for (int i = 0; arch_name(i); i++) {
+        struct tiny_options o = tiny_arch(arch_name(i), DT_F32);
+        struct tiny t;
+
+        o.n_layer = 2;
+        o.n_vocab = N_VOCAB;
+        o.experts = i % 2;
+        o.keys = tiny_scales;
+        o.ctx = (void *)(uintptr_t)arch_name(i);
+        ok(tiny_load(&t, &o, &err));
+        check(arch_name(i), &t, options(&t, 256), n, 0);
         tiny_release(&t);
     }
 }
@@ -376,6 +420,9 @@ static void test_copy(void **state)
     check_copy("gemma2", false, 600, 0); /* the ring has gone round */
     check_copy("llama4", false, 600, 0);
     check_copy("gemma2", true, 300, 1e-10);
+    check_copy("mamba", false, 30, 0);
+    check_copy("falcon-h1", false, 30, 0);
+    check_copy("falcon-h1", true, 30, 1e-10);
 }
 
 /* ---- reuse ---- */
@@ -462,10 +509,6 @@ static void test_options(void **state)
     }
     o.n_seqs = 65;
     refuse(&t, o, ST_USAGE, "-np 65");
-    tiny_release(&t);
-    load(&t, "mamba", false);
-    o.n_seqs = 2;
-    refuse(&t, o, ST_UNSUPPORTED, "recurrent");
     tiny_release(&t);
     load(&t, "gpt2", false); /* has 4096 positions */
     o.n_seqs = 2;
@@ -569,6 +612,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams), cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_states),  cmocka_unit_test(test_all_archs),
         cmocka_unit_test(test_rings),   cmocka_unit_test(test_unified),
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_options), cmocka_unit_test(test_failures),

@@ -32,32 +32,38 @@ static void load(struct tiny *t, const char *arch)
     ok(tiny_load(t, &o, &err));
 }
 
+/* Two sequences: what happens to one does not happen to the other. */
 static void test_slots(void **state)
 {
-    struct state s = {.kept = -1, .from = -1};
+    struct state s = {.n_seqs = 3};
+    struct ubatch u = {.n_seqs_unq = 1, .seq_id_unq = {1}};
+    struct seq_state *q = &s.seq[1];
 
     (void)state;
+    for (int32_t i = 0; i < 3; i++)
+        state_reset(&s, i);
     for (int eval = 0; eval < 20; eval++) {
-        int32_t kept = s.kept;
+        int32_t kept = q->kept;
 
         state_begin(&s);
-        assert_int_equal(s.from, kept);
+        assert_int_equal(q->from, kept);
         for (int i = 0; i < eval % 5; i++) {
-            int32_t from = s.from;
+            int32_t from = q->from;
 
-            state_step(&s);
-            assert_in_range(s.to, 0, STATE_SLOTS - 1);
-            assert_true(s.to != kept && s.to != from);
-            assert_true(s.from == from && s.kept == kept);
-            state_advance(&s);
+            state_step(&s, &u);
+            assert_in_range(q->to, STATE_SLOTS, 2 * STATE_SLOTS - 1);
+            assert_true(q->to != kept && q->to != from);
+            assert_true(q->from == from && q->kept == kept);
+            state_advance(&s, &u);
         }
         if (eval % 3)
             state_keep(&s);
-        assert_int_equal(s.kept, eval % 3 ? s.from : kept);
+        assert_int_equal(q->kept, eval % 3 ? q->from : kept);
+        assert_true(s.seq[0].kept == -1 && s.seq[2].kept == -1);
     }
-    state_reset(&s);
+    state_reset(&s, 1);
     state_begin(&s);
-    assert_true(s.from == -1 && s.kept == -1);
+    assert_true(q->from == -1 && q->kept == -1);
 }
 
 static enum status init(struct state *s, const struct tiny *t, struct err *e)
@@ -66,7 +72,7 @@ static enum status init(struct state *s, const struct tiny *t, struct err *e)
 
     for (uint32_t il = 0; il < t->m->hp.n_layer; il++)
         dev[il] = devices_cpu(&t->devs);
-    return state_init(s, &t->m->hp, dev, false, e);
+    return state_init(s, &t->m->hp, dev, 1, false, e);
 }
 
 /* Recurrent layers have a state, the others none; a cache only those with attention. */
