@@ -96,6 +96,8 @@ static enum status show(struct setup *s, struct err *e)
                            .plan = session_last_plan(s->session),
                            .devs = d,
                            .n_devs = s->devs.n,
+                           .n_seqs = o->n_seqs ? (uint32_t)o->n_seqs : 1,
+                           .unified = o->kv_unified,
                            .n_ctx = n_ctx,
                            .n_ubatch = session_n_ubatch(s->session),
                            .n_tokens = n_tokens,

@@ -126,9 +126,13 @@ static void put_causes(const struct plan_view *v, struct text *t)
 void plan_text(const struct plan_view *v, struct text *t)
 {
     const struct plan *p = v->plan;
+    char seqs[48] = "";
 
-    text_addf(t, "%-10s%s, %u layers, a context of %u tokens, micro-batches of %u\n", "model",
-              v->model->arch->name, v->model->hp.n_layer, v->n_ctx, v->n_ubatch);
+    if (v->n_seqs > 1)
+        snprintf(seqs, sizeof seqs, " %s %u sequences", v->unified ? "for" : "for each of",
+                 v->n_seqs);
+    text_addf(t, "%-10s%s, %u layers, a context of %u tokens%s, micro-batches of %u\n", "model",
+              v->model->arch->name, v->model->hp.n_layer, v->n_ctx, seqs, v->n_ubatch);
     put_memory(v, t);
     put_layers(v, t);
     put_causes(v, t);
@@ -228,6 +232,7 @@ struct cJSON *plan_json(const struct plan_view *v)
     cJSON_AddStringToObject(j, "architecture", v->model->arch->name);
     cJSON_AddNumberToObject(j, "n_layer", v->model->hp.n_layer);
     cJSON_AddNumberToObject(j, "n_ctx", v->n_ctx);
+    cJSON_AddNumberToObject(j, "n_seqs", v->n_seqs);
     cJSON_AddNumberToObject(j, "n_ubatch", v->n_ubatch);
     cJSON_AddItemToObject(j, "devices", devices_json(v));
     cJSON_AddItemToObject(j, "layers", layers_json(v));

@@ -24,8 +24,9 @@ struct plan_view {
     const struct plan *plan;
     const struct device_plan *devs; /* [n_devs] in the order of priority, the CPU last */
     int n_devs;
+    uint32_t n_seqs; /* sequences, each of which has n_ctx tokens or, in a unified cache, what others leave */
     uint32_t n_ctx, n_ubatch, n_tokens, n_kv; /* n_tokens and n_kv of the graph that is shown */
-    bool nodes;
+    bool nodes, unified;
 };
 
 uint64_t device_plan_sum(const struct device_plan *d);

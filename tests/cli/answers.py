@@ -70,6 +70,7 @@ check_error("65", run(ask, "-np", "65"), 2, "-np", "65", "64")
 for args in (["-np", "4"], ["-np", "4", "-kvu"]):
     plan = json.loads(run("plan", "--json", *args).stdout)
     r = run(ask, "-n", "2", "--stats", *args)
+    check("n_seqs", plan["n_seqs"] == 4 and plan["n_ctx"] == (512 if "-kvu" in args else 256), plan)
     cpu = plan["devices"][0]
     for key, name in (("kv_bytes", "kv_bytes"), ("compute_bytes", "cpu_compute_allocated_bytes")):
         check(f"plan {args}: {key}", cpu[key] and stat(r, name) == cpu[key], cpu, r.stderr)
